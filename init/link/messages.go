@@ -1,0 +1,161 @@
+package link
+
+import "encoding/json"
+
+// StreamHeader is the first line of every stream of a session: JSON, at most
+// MaxHeader bytes, ended by a newline. The opener writes it.
+type StreamHeader struct {
+	Type   string `json:"type"`             // one of the Stream constants
+	App    string `json:"app,omitempty"`    // StreamCall: which app
+	Share  string `json:"share,omitempty"`  // StreamShare: which share
+	SHA256 string `json:"sha256,omitempty"` // StreamCode: digest of the bytes that follow
+	Size   int64  `json:"size,omitempty"`   // StreamCode: how many bytes follow
+}
+
+// Kinds of streams, with who opens them.
+const (
+	StreamControl = "control" // host: Control messages, JSON lines both ways; exactly one a session
+	StreamCall    = "call"    // host: answered by StreamReply, then spliced to a connection of the app (sdk/protocol)
+	StreamCode    = "code"    // host: an app image; answered by StreamReply once verified
+	StreamShare   = "share"   // guest: 9P2000.L, the host serves
+	StreamLog     = "log"     // guest: LogRecord lines; exactly one a session
+)
+
+// StreamReply is the one-line answer to a header where the table above says so.
+type StreamReply struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// Control is one message on the control stream. Exactly one field is set.
+// Host to guest: Boot, Start, Go, Stop, Time, Shutdown, Ping.
+// Guest to host: Step, Booted, Enforced, Ready, Failed, Exited, Down, Pong.
+type Control struct {
+	Boot     *Boot     `json:"boot,omitempty"`
+	Start    *Start    `json:"start,omitempty"`
+	Go       *Go       `json:"go,omitempty"`
+	Stop     *Stop     `json:"stop,omitempty"`
+	Time     *Time     `json:"time,omitempty"`
+	Shutdown *Shutdown `json:"shutdown,omitempty"`
+	Ping     *Ping     `json:"ping,omitempty"`
+
+	Step     *Step     `json:"step,omitempty"`
+	Booted   *Booted   `json:"booted,omitempty"`
+	Enforced *Enforced `json:"enforced,omitempty"`
+	Ready    *Ready    `json:"ready,omitempty"`
+	Failed   *Failed   `json:"failed,omitempty"`
+	Exited   *Exited   `json:"exited,omitempty"`
+	Down     *Down     `json:"down,omitempty"`
+	Pong     *Ping     `json:"pong,omitempty"`
+}
+
+// Boot is the boot configuration, the first control message.
+type Boot struct {
+	UnixNano int64   `json:"unix_nano"` // the host's clock
+	Hostname string  `json:"hostname"`
+	ABI      int     `json:"landlock_abi"` // what the machine promises; 0: at least 4, as found
+	Shares   []Share `json:"shares"`
+}
+
+// Share is one folder of the host that the guest may mount.
+type Share struct {
+	Name     string   `json:"name"`
+	Path     string   `json:"path"`              // where apps see it: /workspace or a name below it
+	Aliases  []string `json:"aliases,omitempty"` // further absolute paths, such as the host's own
+	ReadOnly bool     `json:"read_only,omitempty"`
+	Source   string   `json:"source"` // "9p": over a StreamShare; "bind": already mounted at BindPath
+	BindPath string   `json:"bind_path,omitempty"`
+}
+
+// Start asks for an app. Policy holds the exact bytes of policy.Encode.
+type Start struct {
+	App     string   `json:"app"`
+	Policy  []byte   `json:"policy"`
+	CodeDir string   `json:"code_dir,omitempty"` // below the verified root; else a StreamCode with the policy's digest came first
+	UID     uint32   `json:"uid"`
+	GID     uint32   `json:"gid"`
+	Shares  []string `json:"shares"`           // names from Boot
+	Ablate  []string `json:"ablate,omitempty"` // only the test image's enforcer accepts any
+}
+
+// Go lets an enforced app execute; it answers Enforced.
+type Go struct {
+	App string `json:"app"`
+}
+
+// Stop ends an app and forgets it.
+type Stop struct {
+	App    string `json:"app"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Time sets the guest's clock when it is off by more than half a second.
+type Time struct {
+	UnixNano int64 `json:"unix_nano"`
+}
+
+// Shutdown ends the sandbox in order.
+type Shutdown struct{}
+
+// Ping is answered by Pong with the same number.
+type Ping struct {
+	N int64 `json:"n"`
+}
+
+// Step reports one boot step. Nanos is its duration.
+type Step struct {
+	Name  string `json:"name"`
+	Nanos int64  `json:"nanos"`
+	Error string `json:"error,omitempty"`
+}
+
+// Booted says that the boot phase is over.
+type Booted struct {
+	Kernel    string `json:"kernel"` // uname release
+	ABI       int    `json:"landlock_abi"`
+	MemoryKiB int64  `json:"memory_used_kib"` // MemTotal - MemAvailable
+}
+
+// Enforced says that every step before exec is done and waits for Go.
+type Enforced struct {
+	App          string   `json:"app"`
+	PolicySHA256 string   `json:"policy_sha256"` // of the bytes the enforcer parsed
+	ABI          int      `json:"landlock_abi"`
+	Steps        []string `json:"steps"`            // what was done, in order
+	Weaker       []string `json:"weaker,omitempty"` // separations that do not hold on this machine
+}
+
+// Ready carries the app's announcement (sdk/protocol.Announce), unparsed.
+type Ready struct {
+	App      string          `json:"app"`
+	Announce json.RawMessage `json:"announce"`
+}
+
+// Failed says why an app (or, with App empty, the sandbox) could not be started.
+type Failed struct {
+	App    string `json:"app,omitempty"`
+	Step   string `json:"step"`
+	Reason string `json:"reason"`
+}
+
+// Exited says that a running app ended. With RestartMillis > 0 it is started
+// again after that time, and Enforced and Ready follow anew.
+type Exited struct {
+	App           string `json:"app"`
+	Status        string `json:"status"` // "exit status 2", "signal: killed", …
+	RestartMillis int64  `json:"restart_millis,omitempty"`
+}
+
+// Down is the guest's last message.
+type Down struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// LogRecord is one line that an app printed, or of the guest's own log
+// (App empty). Dropped counts lines lost before this one.
+type LogRecord struct {
+	App     string `json:"app,omitempty"`
+	Stream  string `json:"stream"` // "stdout", "stderr", "init", "kernel"
+	Line    string `json:"line"`
+	Dropped int64  `json:"dropped,omitempty"`
+}
