@@ -1,0 +1,74 @@
+// Package archtest holds the import directions of the repository as one table
+// and the test that every package is in it and keeps to it.
+package archtest
+
+// rule says what the packages at or below a folder may import. The longest
+// matching folder wins. Standard library imports are always allowed.
+type rule struct {
+	dir      string   // relative to the module root; matches itself and what is below
+	guest    bool     // runs in the guest: no cgo, no init functions, no computed package variables
+	internal []string // folders of this module (or below them); a package may always import below its own rule
+	external []string // module path prefixes
+}
+
+const (
+	xsys     = "golang.org/x/sys"
+	yamux    = "github.com/hashicorp/yamux"
+	landlock = "github.com/landlock-lsm/go-landlock"
+	schema   = "github.com/google/jsonschema-go"
+	yaml     = "github.com/goccy/go-yaml"
+	cobra    = "github.com/spf13/cobra"
+	erofs    = "github.com/erofs/go-erofs"
+	p9       = "github.com/hugelgupf/p9"
+)
+
+// table is the architecture: formats first, then what transforms them, then
+// what acts, then the programs.
+var table = []rule{
+	// Formats: leaves.
+	{dir: "init/policy", guest: true},
+	{dir: "init/seccomp", guest: true, external: []string{xsys}},
+	{dir: "init/link", guest: true, external: []string{yamux}},
+	{dir: "sdk/protocol", guest: true},
+	{dir: "release/index"},
+	{dir: "apps/appimage", guest: true, external: []string{xsys}},
+	{dir: "kernel"},
+	{dir: "rootfs"},
+
+	// Manifest to policy: pure.
+	{dir: "apps/manifest", external: []string{yaml}},
+	{dir: "apps/compile", internal: []string{"apps/manifest", "init/policy"}},
+
+	// Guest.
+	{dir: "init/cgroup", guest: true, internal: []string{"init/policy"}, external: []string{xsys}},
+	{dir: "init/sandbox", guest: true, internal: []string{"init/policy", "init/seccomp", "init/cgroup"}, external: []string{xsys, landlock}},
+	{dir: "init/boot", guest: true, internal: []string{"init/policy", "init/link", "init/sandbox", "init/cgroup", "sdk/protocol", "apps/appimage"}, external: []string{xsys}},
+	{dir: "init/cmd/init", guest: true, internal: []string{"init/boot"}, external: []string{xsys}},
+	{dir: "init/cmd/agent-init", guest: true, internal: []string{"init/sandbox"}, external: []string{xsys}},
+	{dir: "sdk/go", guest: true, internal: []string{"sdk/protocol"}, external: []string{schema}},
+	{dir: "apps/filesystem", guest: true, internal: []string{"sdk/go"}},
+
+	// Build tools.
+	{dir: "tools", internal: []string{"kernel", "rootfs", "release", "tools", "init/seccomp", "init/policy", "init/sandbox", "apps", "sdk"},
+		external: []string{xsys, erofs, "github.com/u-root", "github.com/cavaliergopher/cpio", "github.com/klauspost/compress", "github.com/seccomp/libseccomp-golang", "golang.org/x/mod"}},
+
+	// Host.
+	{dir: "host/image", internal: []string{"release/index"}, external: []string{xsys}},
+	{dir: "host/files", external: []string{p9, xsys, "github.com/u-root/uio"}},
+	{dir: "host/denial", internal: []string{"init/policy", "sdk/protocol"}},
+	{dir: "host/machine", internal: []string{"host/image", "release/index", "init"}, external: []string{xsys, erofs}},
+	{dir: "host/sandbox", internal: []string{"host/machine", "host/image", "host/files", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
+	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
+	{dir: "host/berth", internal: []string{"host"}},
+}
+
+// guestForbidden are modules that no guest program may link, not even
+// indirectly: the CLI's and the MCP server's.
+var guestForbidden = []string{cobra, yaml, "github.com/modelcontextprotocol", "github.com/fsnotify", "charm.land", p9}
+
+// testExternal are modules that only tests may import, anywhere.
+var testExternal = []string{
+	"github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
+	"github.com/elastic/go-seccomp-bpf", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
+	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink",
+}
