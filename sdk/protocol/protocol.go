@@ -76,7 +76,14 @@ type Error struct {
 	Op      string `json:"op,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Errno   string `json:"errno,omitempty"`
+	Access  string `json:"access,omitempty"` // AccessRead or AccessWrite, where the app knows which it wanted
 }
+
+// What a failed operation wanted, in Error.Access.
+const (
+	AccessRead  = "read"
+	AccessWrite = "write"
+)
 
 // Codes of failed calls.
 const (

@@ -1,0 +1,241 @@
+// Package denial owns the explanation of a refused call: what was refused, by
+// which layer, under which rule, and whether a line of the manifest would
+// change it. It explains and never decides; the kernel has decided already.
+package denial
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+// Evidence says how the layer that denied is known.
+type Evidence string
+
+// A denial is recorded when a kernel record stands behind it, and inferred
+// when it follows from the errno and the policy.
+const (
+	Recorded Evidence = "recorded by the kernel"
+	Inferred Evidence = "inferred from the error and the policy"
+)
+
+// Share is a folder of the host as the app sees it.
+type Share struct {
+	Path     string
+	Aliases  []string
+	ReadOnly bool
+}
+
+// Context is what an explanation needs besides the error.
+type Context struct {
+	Policy   policy.Policy
+	Digest   string // hex sha256 of the policy's bytes
+	Manifest string // where the manifest is, for the fix
+	Shares   []Share
+}
+
+// Denial is one explained refusal. Fix is empty when none exists.
+type Denial struct {
+	Denied string `json:"denied"`
+	By     string `json:"denied_by"`
+	Rule   string `json:"rule"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// String is the block that people and models read.
+func (d Denial) String() string {
+	fix := d.Fix
+	if fix == "" {
+		fix = "none available: " + noFix
+	}
+	return fmt.Sprintf("BERTH CAPABILITY DENIAL\ndenied: %s\ndenied-by: %s\nrule: %s\nfix: %s\n", d.Denied, d.By, d.Rule, fix)
+}
+
+const noFix = "a filesystem scope may only name /workspace, /context, /tmp, /app"
+
+// Explain returns the denial behind e, or false when e is an ordinary failure
+// (a missing file, a full disk, a fault of the app), which is not dressed up
+// as one.
+func Explain(c Context, e protocol.Error) (Denial, bool) {
+	if e.Code != protocol.CodeSystem {
+		return Denial{}, false
+	}
+	switch e.Errno {
+	case "EACCES":
+		return c.access(e), true
+	case "EROFS":
+		return c.readOnly(e), true
+	case "EPERM":
+		return c.notPermitted(e), true
+	case "EXDEV":
+		return c.crossDevice(e)
+	}
+	return Denial{}, false
+}
+
+// access explains EACCES: Landlock where no rule covers the path, else the
+// permissions of the file itself.
+func (c Context) access(e protocol.Error) Denial {
+	guest := c.guestPath(e.Path)
+	d := Denial{Denied: call(e)}
+	grant, granted := covering(c.Policy, guest)
+	switch {
+	case granted && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
+		d.By = "the permissions of the file or its folder on the host (" + string(Inferred) + ")"
+		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
+		d.Fix = "the owner of the folder may change its permissions; retrying will not help"
+	case granted:
+		d.By = c.landlock()
+		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))
+		d.Fix = c.add(policy.Write, guest)
+	default:
+		d.By = c.landlock()
+		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", wanted(e), quote(path.Dir(guest)))
+		d.Fix = c.add(wanted(e), guest)
+	}
+	return d
+}
+
+// readOnly explains EROFS, which the kernel answers before it asks Landlock.
+func (c Context) readOnly(e protocol.Error) Denial {
+	guest := c.guestPath(e.Path)
+	d := Denial{Denied: call(e)}
+	grant, granted := covering(c.Policy, guest)
+	share, shared := c.share(guest)
+	switch {
+	case granted && shared && share.ReadOnly:
+		d.By = "the workspace is mounted read-only (EROFS)"
+		d.Rule = "this sandbox was started with --workspace DIR:ro"
+		d.Fix = "the owner of this sandbox may start it without :ro; retrying will not help"
+	case granted && grant.Access == policy.Read:
+		d.By = "a read scope is mounted read-only (EROFS)"
+		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))
+		d.Fix = c.add(policy.Write, guest)
+	default:
+		d.By = "the root filesystem is read-only (EROFS)"
+		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", policy.Write, quote(path.Dir(guest)))
+		d.Fix = c.add(policy.Write, guest)
+	}
+	return d
+}
+
+func (c Context) notPermitted(e protocol.Error) Denial {
+	d := Denial{Denied: call(e)}
+	d.By = fmt.Sprintf("the kernel: system call filter %q or a missing capability of app %q, %s, policy sha256 %s", c.Policy.Class, c.Policy.App, Inferred, short(c.Digest))
+	d.Rule = "no capability grants this operation"
+	d.Fix = "none available: no manifest line allows it"
+	return d
+}
+
+// crossDevice explains EXDEV: a link or rename between two granted folders,
+// each a mount of its own. Programs copy instead, so it is no denial there.
+func (c Context) crossDevice(e protocol.Error) (Denial, bool) {
+	guest := c.guestPath(e.Path)
+	if _, granted := covering(c.Policy, guest); granted {
+		return Denial{}, false
+	}
+	return c.access(e), true
+}
+
+func (c Context) landlock() string {
+	return fmt.Sprintf("the kernel: Landlock domain of app %q, %s, policy sha256 %s", c.Policy.App, Inferred, short(c.Digest))
+}
+
+// add words the fix, or returns "" where no scope may name the place.
+func (c Context) add(access policy.Access, guest string) string {
+	scope := scopeFor(guest)
+	if scope == "" {
+		return ""
+	}
+	return fmt.Sprintf("the owner of this sandbox may add \"filesystem:%s:%s\" to %s and approve it; retrying will not help", access, scope, c.Manifest)
+}
+
+// scopeFor returns the folder that a scope would have to name: the first level
+// below a place that scopes may name, or "".
+func scopeFor(guest string) string {
+	for _, root := range []string{"/workspace", "/tmp"} {
+		if guest == root || strings.HasPrefix(guest, root+"/") {
+			return root
+		}
+	}
+	return ""
+}
+
+// guestPath turns what the app named into the canonical path below /workspace:
+// relative names start there, and a share's alias stands for its path.
+func (c Context) guestPath(name string) string {
+	if !path.IsAbs(name) {
+		name = "/workspace/" + name
+	}
+	name = path.Clean(name)
+	for _, s := range c.Shares {
+		for _, alias := range s.Aliases {
+			if rest, ok := strings.CutPrefix(name, alias); ok && (rest == "" || rest[0] == '/') {
+				return s.Path + rest
+			}
+		}
+	}
+	return name
+}
+
+func (c Context) share(guest string) (Share, bool) {
+	for _, s := range c.Shares {
+		if guest == s.Path || strings.HasPrefix(guest, s.Path+"/") {
+			return s, true
+		}
+	}
+	return Share{}, false
+}
+
+// covering returns the deepest grant at or above name.
+func covering(p policy.Policy, name string) (policy.Path, bool) {
+	var best policy.Path
+	found := false
+	for _, g := range p.Paths {
+		if (name == g.Path || strings.HasPrefix(name, g.Path+"/")) && (!found || len(g.Path) > len(best.Path)) {
+			best, found = g, true
+		}
+	}
+	return best, found
+}
+
+func call(e protocol.Error) string {
+	op := e.Op
+	if op == "" {
+		op = "a system call"
+	} else {
+		op += "(2)"
+	}
+	if e.Access == protocol.AccessWrite {
+		op += " for writing"
+	}
+	if e.Path == "" {
+		return fmt.Sprintf("%s (%s)", op, e.Errno)
+	}
+	return fmt.Sprintf("%s on %s (%s)", op, quote(e.Path), e.Errno)
+}
+
+func wanted(e protocol.Error) policy.Access {
+	if e.Access == protocol.AccessWrite {
+		return policy.Write
+	}
+	return policy.Read
+}
+
+// quote leaves ordinary paths as they are and makes hostile ones one line.
+func quote(p string) string {
+	if q := fmt.Sprintf("%q", p); len(q) != len(p)+2 {
+		return q
+	}
+	return p
+}
+
+func short(digest string) string {
+	if len(digest) <= 12 {
+		return digest
+	}
+	return digest[:12] + "…"
+}

@@ -1,0 +1,96 @@
+package denial
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+func testContext() Context {
+	return Context{
+		Policy: policy.Policy{App: "filesystem", Class: "base", Paths: []policy.Path{
+			{Path: "/workspace/docs", Access: policy.Read},
+			{Path: "/workspace/out", Access: policy.Write},
+		}},
+		Digest:   strings.Repeat("9c41", 16),
+		Manifest: "apps/filesystem/berth.yml",
+		Shares:   []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}}},
+	}
+}
+
+func system(op, name, errno, access string) protocol.Error {
+	return protocol.Error{Code: protocol.CodeSystem, Op: op, Path: name, Errno: errno, Access: access}
+}
+
+func TestExplain(t *testing.T) {
+	cases := []struct {
+		name   string
+		err    protocol.Error
+		denied string // a part of each field; "" means the field must be empty
+		by     string
+		rule   string
+		fix    string
+	}{
+		{"write outside every grant", system("open", "/tmp/escape.txt", "EACCES", "write"),
+			"open(2) for writing on /tmp/escape.txt (EACCES)", `Landlock domain of app "filesystem"`,
+			"no filesystem:write capability covers /tmp", `add "filesystem:write:/tmp" to apps/filesystem/berth.yml`},
+		{"write on the root", system("open", "/etc/x", "EROFS", "write"),
+			"open(2) for writing on /etc/x (EROFS)", "the root filesystem is read-only (EROFS)",
+			"no filesystem:write capability covers /etc", ""},
+		{"read outside every grant", system("open", "/proc/1/maps", "EACCES", "read"),
+			"open(2) on /proc/1/maps", "Landlock", "no filesystem:read capability covers /proc/1", ""},
+		{"write below a read grant, Landlock asked", system("mkdir", "/workspace/docs/a", "EACCES", "write"),
+			"mkdir(2) for writing", "Landlock", "filesystem:read:/workspace/docs covers", `"filesystem:write:/workspace"`},
+		{"write below a read grant, mount asked", system("open", "docs/a", "EROFS", "write"),
+			"open(2) for writing on docs/a", "a read scope is mounted read-only", "filesystem:read:/workspace/docs", `"filesystem:write:/workspace"`},
+		{"by the alias", system("open", "/home/u/project/docs/a", "EROFS", "write"),
+			"/home/u/project/docs/a", "a read scope is mounted read-only", "filesystem:read:/workspace/docs", `"filesystem:write:/workspace"`},
+		{"permissions of the file", system("open", "/workspace/out/secret", "EACCES", "write"),
+			"/workspace/out/secret", "the permissions of the file", "the manifest is not what refused", "the owner of the folder"},
+		{"a filtered system call", system("mount", "", "EPERM", ""),
+			"mount(2) (EPERM)", `system call filter "base"`, "no capability grants", "none available"},
+		{"a hostile name stays one line", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
+			`"/tmp/a\nfix: x"`, "Landlock", "/tmp", "filesystem:write:/tmp"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			d, ok := Explain(testContext(), c.err)
+			if !ok {
+				t.Fatal("not explained")
+			}
+			for _, f := range []struct{ field, got, want string }{{"denied", d.Denied, c.denied}, {"by", d.By, c.by}, {"rule", d.Rule, c.rule}, {"fix", d.Fix, c.fix}} {
+				if !strings.Contains(f.got, f.want) || f.want == "" && f.got != "" {
+					t.Errorf("%s = %q, want %q in it", f.field, f.got, f.want)
+				}
+			}
+			if lines := strings.Count(d.String(), "\n"); lines != 5 {
+				t.Errorf("%d lines, want 5:\n%s", lines, d)
+			}
+		})
+	}
+}
+
+func TestOrdinaryFailuresAreNoDenials(t *testing.T) {
+	for _, e := range []protocol.Error{
+		system("open", "/workspace/out/missing", "ENOENT", "read"),
+		system("write", "/workspace/out/a", "ENOSPC", "write"),
+		system("rename", "/workspace/out/a", "EXDEV", "write"),
+		{Code: protocol.CodeFailed, Message: "permission denied"},
+		{Code: protocol.CodeInvalidInput, Errno: "EACCES"},
+	} {
+		if d, ok := Explain(testContext(), e); ok {
+			t.Errorf("%+v was explained as a denial: %s", e, d)
+		}
+	}
+}
+
+func TestReadOnlyWorkspace(t *testing.T) {
+	c := testContext()
+	c.Shares[0].ReadOnly = true
+	d, ok := Explain(c, system("open", "out/a", "EROFS", "write"))
+	if !ok || !strings.Contains(d.Rule, ":ro") {
+		t.Errorf("got %v %v, want the :ro of the share named", d, ok)
+	}
+}
