@@ -1,0 +1,63 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// Half is a connection whose writing half can be ended alone: a *Stream, a
+// *net.UnixConn.
+type Half interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// spliceBuffer is the size of each direction's buffer, in bytes.
+const spliceBuffer = 32 << 10
+
+// Splice copies between a and b, both ways, until both directions have ended,
+// and then closes both. The end of one half is passed on to the other side's;
+// a reset, or any other failure to read, ends everything at once. What can
+// not be written any more ends its direction only: the other side may still
+// have something to say.
+func Splice(a, b Half) error {
+	var wg sync.WaitGroup
+	var errs [2]error
+	wg.Go(func() { errs[0] = pass(a, b) })
+	wg.Go(func() { errs[1] = pass(b, a) })
+	wg.Wait()
+	_ = a.Close()
+	_ = b.Close()
+	return errors.Join(errs[:]...)
+}
+
+// pass copies from one to the other until the end of from.
+func pass(to, from Half) error {
+	buf := make([]byte, spliceBuffer)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return to.CloseWrite()
+		}
+		if err != nil {
+			abort(to)
+			abort(from)
+			return err
+		}
+	}
+}
+
+// abort ends a connection without an orderly end.
+func abort(h Half) {
+	if s, ok := h.(*Stream); ok {
+		s.Reset()
+		return
+	}
+	_ = h.Close()
+}
