@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The seccomp classes that a policy may name; package seccomp owns their
+// profiles. ClassBase has no sockets but the app's own, ClassNetwork adds TCP
+// and UDP.
+const (
+	ClassBase    = "base"
+	ClassNetwork = "network"
+)
+
+// String says in plain words what p lets its app do and what not.
+func (p Policy) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "app %s %s\n", p.App, p.Version)
+	fmt.Fprintf(&b, "  code     %s\n", p.Code)
+	fmt.Fprintf(&b, "  runs     %s\n", strings.Join(p.quotedArgv(), " "))
+	fmt.Fprintf(&b, "  exports  %s\n", orNone(strings.Join(p.Exports, ", ")))
+	b.WriteString("\nfiles it may use\n")
+	for _, g := range p.Paths {
+		fmt.Fprintf(&b, "  %-11s%s and everything below it\n", g.words(), strconv.Quote(g.Path))
+	}
+	if len(p.Paths) == 0 {
+		b.WriteString("  none of yours\n")
+	}
+	b.WriteString(baseline)
+	b.WriteString("\nnetwork\n")
+	p.network(&b)
+	b.WriteString("\nlimits\n")
+	fmt.Fprintf(&b, "  %s CPU, %d MiB memory, %d threads\n", milli(p.Limits.CPUMilli), p.Limits.MemoryMB, p.Limits.Pids)
+	fmt.Fprintf(&b, "  system calls of the profile %q\n", p.Class)
+	b.WriteString("\nit can not\n")
+	p.cannot(&b)
+	return b.String()
+}
+
+// baseline is what every app has; the enforcer's README owns the list.
+const baseline = `  always     its code in /app (read, execute), a private scratch folder (/scratch, its TMPDIR),
+             /proc of its own processes, /dev/null zero full random urandom, a few files in /etc
+`
+
+func (p Policy) network(b *strings.Builder) {
+	if len(p.Connect)+len(p.Bind) == 0 {
+		b.WriteString("  none\n")
+		return
+	}
+	if len(p.Connect) > 0 {
+		fmt.Fprintf(b, "  connect  %s (TCP and UDP), on its own loopback\n", portList(p.Connect))
+	}
+	if len(p.Bind) > 0 {
+		fmt.Fprintf(b, "  bind     %s (TCP and UDP), on its own loopback\n", portList(p.Bind))
+	}
+}
+
+func (p Policy) cannot(b *strings.Builder) {
+	writable := false
+	for _, g := range p.Paths {
+		writable = writable || g.Access == Write
+	}
+	b.WriteString("  read, list or see any other file of the workspace or the host\n")
+	if writable {
+		b.WriteString("  write anywhere else\n")
+	} else {
+		b.WriteString("  write anywhere but its scratch folder\n")
+	}
+	b.WriteString("  execute a file from the folders above, gain privileges, or make devices and mounts\n")
+	b.WriteString("  reach the internet, the host's network, or another app\n")
+	b.WriteString("  see or signal processes that are not its own\n")
+}
+
+func (g Path) words() string {
+	if g.Access == Write {
+		return "read+write"
+	}
+	return string(g.Access)
+}
+
+// quotedArgv leaves ordinary arguments as they are and quotes the others.
+func (p Policy) quotedArgv() []string {
+	quoted := make([]string, 0, len(p.Argv))
+	for _, arg := range p.Argv {
+		if q := strconv.Quote(arg); arg == "" || len(q) != len(arg)+2 || strings.ContainsAny(arg, " '") {
+			arg = q
+		}
+		quoted = append(quoted, arg)
+	}
+	return quoted
+}
+
+func portList(ports []uint16) string {
+	if len(ports) == 0 {
+		return "none"
+	}
+	list := make([]string, 0, len(ports))
+	for _, port := range ports {
+		list = append(list, strconv.Itoa(int(port)))
+	}
+	return strings.Join(list, ", ")
+}
+
+// milli writes thousandths as a decimal number without trailing zeros.
+func milli(n int) string {
+	s := fmt.Sprintf("%d.%03d", n/1000, n%1000)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
