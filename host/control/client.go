@@ -1,0 +1,132 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/berthos/berth/init/link"
+)
+
+// Client reaches one running sandbox.
+type Client struct {
+	path string
+}
+
+// Find returns a client and the description of every sandbox whose runtime
+// folder lies in root and whose berth answers. A socket that nobody serves any
+// more is passed over.
+func Find(ctx context.Context, root string) ([]Client, []Description, error) {
+	sockets, err := filepath.Glob(filepath.Join(escape(root), "*", Socket))
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot look for sandboxes in %s: %w", root, err)
+	}
+	var clients []Client
+	var found []Description
+	for _, name := range sockets {
+		c := Client{path: name}
+		d, err := c.Describe(ctx)
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if err != nil {
+			continue
+		}
+		clients, found = append(clients, c), append(found, d)
+	}
+	return clients, found, nil
+}
+
+// escape keeps Glob from reading pattern characters in a folder's name.
+func escape(dir string) string {
+	var b []byte
+	for i := range len(dir) {
+		if c := dir[i]; c == '*' || c == '?' || c == '[' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, dir[i])
+	}
+	return string(b)
+}
+
+// Describe asks the sandbox what it is.
+func (c Client) Describe(ctx context.Context) (Description, error) {
+	conn, r, err := c.ask(ctx, request{Kind: kindDescribe})
+	if err != nil {
+		return Description{}, err
+	}
+	conn.Close()
+	if r.Description == nil {
+		return Description{}, errors.New("cannot describe the sandbox: empty reply")
+	}
+	return *r.Description, nil
+}
+
+// Open connects to an app: sdk/protocol is spoken on what it returns.
+func (c Client) Open(ctx context.Context, app string) (link.Half, error) {
+	conn, _, err := c.ask(ctx, request{Kind: kindCall, App: app})
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Logs calls yield with every record from now on, until the sandbox ends (nil),
+// ctx ends, or yield returns an error.
+func (c Client) Logs(ctx context.Context, yield func(link.LogRecord) error) error {
+	conn, _, err := c.ask(ctx, request{Kind: kindLogs})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var record link.LogRecord
+		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
+			return fmt.Errorf("cannot read a log record: %w", err)
+		}
+		if err := yield(record); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return lines.Err()
+}
+
+// ask connects, sends req and returns the connection behind the reply.
+func (c Client) ask(ctx context.Context, req request) (*net.UnixConn, reply, error) {
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return nil, reply{}, fmt.Errorf("cannot reach the sandbox: %w", err)
+	}
+	conn := raw.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	var r reply
+	err = writeLine(conn, req)
+	if err == nil {
+		err = readLine(conn, &r)
+	}
+	if err == nil && r.Error != "" {
+		err = errors.New(r.Error)
+	} else if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		err = fmt.Errorf("cannot reach the sandbox at %s: it closed the connection", c.path)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, reply{}, err
+	}
+	return conn, r, nil
+}

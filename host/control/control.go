@@ -1,0 +1,95 @@
+// Package control owns the unix socket through which other berth commands
+// reach a running sandbox: to describe it, to call its apps, to follow its logs.
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+// Socket is the socket's name in the sandbox's runtime folder.
+const Socket = "control.sock"
+
+// maxLine bounds a request and a reply, in bytes.
+const maxLine = 4 << 20
+
+// Kinds of connections.
+const (
+	kindDescribe = "describe" // answered by a reply with a Description
+	kindCall     = "call"     // answered by a reply, then sdk/protocol with the app
+	kindLogs     = "logs"     // answered by a reply, then link.LogRecord lines
+)
+
+type request struct {
+	Kind string `json:"kind"`
+	App  string `json:"app,omitempty"`
+}
+
+type reply struct {
+	Error       string       `json:"error,omitempty"`
+	Description *Description `json:"description,omitempty"`
+}
+
+// Description says what a sandbox is and what runs in it.
+type Description struct {
+	ID      string    `json:"id"`
+	PID     int       `json:"pid"` // of the berth that holds it
+	Machine string    `json:"machine"`
+	Image   string    `json:"image"` // sha256 of the image index, hex
+	Started time.Time `json:"started"`
+	Apps    []App     `json:"apps"`
+}
+
+// App is one app of a sandbox.
+type App struct {
+	Name     string            `json:"name"`
+	Policy   []byte            `json:"policy"`   // the bytes of policy.Encode
+	Manifest string            `json:"manifest"` // its path on the host, for explanations
+	Exports  []protocol.Export `json:"exports"`
+	Shares   []Share           `json:"shares"`
+}
+
+// Share is a folder of the host as the app sees it.
+type Share struct {
+	HostDir  string   `json:"host_dir"`
+	Path     string   `json:"path"`
+	Aliases  []string `json:"aliases,omitempty"`
+	ReadOnly bool     `json:"read_only,omitempty"`
+}
+
+func writeLine(w io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// readLine reads one JSON line byte by byte, so that nothing of what follows
+// it is taken from the connection.
+func readLine(r io.Reader, v any) error {
+	var line []byte
+	var one [1]byte
+	for len(line) < maxLine {
+		if _, err := io.ReadFull(r, one[:]); err != nil {
+			return err
+		}
+		if one[0] == '\n' {
+			dec := json.NewDecoder(bytes.NewReader(line))
+			dec.DisallowUnknownFields()
+			return dec.Decode(v)
+		}
+		line = append(line, one[0])
+	}
+	return fmt.Errorf("line longer than %d bytes", maxLine)
+}
+
+var _ link.Half = (*net.UnixConn)(nil)

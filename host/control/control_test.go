@@ -1,0 +1,167 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/berthos/berth/init/link"
+)
+
+// echo is a sandbox with one app, which sends back what it is sent.
+type echo struct{ logs chan link.LogRecord }
+
+func (e echo) Describe() Description {
+	return Description{ID: "one", Apps: []App{{Name: "echo", Policy: []byte("{}")}}}
+}
+
+func (e echo) Open(_ context.Context, app string) (link.Half, error) {
+	if app != "echo" {
+		return nil, errors.New(`cannot call app "` + app + `": this sandbox runs echo`)
+	}
+	a, b, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		io.Copy(b, b)
+		b.CloseWrite()
+		b.Close()
+	}()
+	return a, nil
+}
+
+func (e echo) Logs(ctx context.Context) <-chan link.LogRecord { return e.logs }
+
+func pair() (*net.UnixConn, *net.UnixConn, error) {
+	dir, err := os.MkdirTemp("", "pair")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	addr := &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"}
+	l, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	a, err := net.DialUnix("unix", nil, addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := l.AcceptUnix()
+	return a, b, err
+}
+
+// serveEcho runs a server in root/one and returns the backend's log channel.
+func serveEcho(t *testing.T, root string) chan link.LogRecord {
+	t.Helper()
+	dir := filepath.Join(root, "one")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := echo{logs: make(chan link.LogRecord, 4)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Serve(ctx, l, b, nil) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		goleak.VerifyNone(t)
+	})
+	return b.logs
+}
+
+func TestFindAndCall(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	stale := filepath.Join(root, "stale")
+	if err := os.Mkdir(stale, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(stale, Socket), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clients, found, err := Find(t.Context(), root)
+	if err != nil || len(found) != 1 || found[0].ID != "one" {
+		t.Fatalf("Find = %v, %v; want the one that answers", found, err)
+	}
+	conn, err := clients[0].Open(t.Context(), "echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const text = "line one\nline two"
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	conn.CloseWrite()
+	got, err := io.ReadAll(conn)
+	if err != nil || string(got) != text {
+		t.Errorf("got %q, %v, want %q", got, err, text)
+	}
+}
+
+func TestUnknownApp(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	clients, _, err := Find(t.Context(), root)
+	if err != nil || len(clients) != 1 {
+		t.Fatal(clients, err)
+	}
+	if _, err := clients[0].Open(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "this sandbox runs echo") {
+		t.Errorf("Open = %v, want the backend's error", err)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	root := t.TempDir()
+	logs := serveEcho(t, root)
+	clients, _, err := Find(t.Context(), root)
+	if err != nil || len(clients) != 1 {
+		t.Fatal(clients, err)
+	}
+	logs <- link.LogRecord{App: "echo", Stream: "stdout", Line: "a\x1bb\nc"}
+	close(logs)
+	var got []string
+	err = clients[0].Logs(t.Context(), func(r link.LogRecord) error {
+		got = append(got, r.Line)
+		return nil
+	})
+	if err != nil || len(got) != 1 || got[0] != "a\x1bb\nc" {
+		t.Errorf("Logs = %q, %v", got, err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	for _, bad := range []string{"not json\n", `{"kind":"sing"}` + "\n", `{"kind":"call","spoof":1}` + "\n", `{"kind":`} {
+		conn, err := net.Dial("unix", filepath.Join(root, "one", Socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, bad); err != nil {
+			t.Fatal(err)
+		}
+		conn.(*net.UnixConn).CloseWrite()
+		answer, err := io.ReadAll(conn)
+		conn.Close()
+		if err != nil || strings.Contains(string(answer), "description") {
+			t.Errorf("%q was answered %q, %v", bad, answer, err)
+		}
+	}
+}

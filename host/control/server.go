@@ -1,0 +1,113 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/berthos/berth/init/link"
+)
+
+// Backend is the sandbox behind a socket.
+type Backend interface {
+	Describe() Description
+	// Open connects to the listening socket of app.
+	Open(ctx context.Context, app string) (link.Half, error)
+	// Logs delivers records from now on until ctx ends.
+	Logs(ctx context.Context) <-chan link.LogRecord
+}
+
+// Listen makes the socket in dir, the sandbox's own private runtime folder.
+func Listen(dir string) (*net.UnixListener, error) {
+	name := filepath.Join(dir, Socket)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
+	}
+	if err := os.Chmod(name, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("cannot make %s private: %w", name, err)
+	}
+	return l, nil
+}
+
+// Serve answers connections until ctx ends, and then waits for them to end.
+func Serve(ctx context.Context, l *net.UnixListener, b Backend, log *slog.Logger) error {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("cannot accept on %s: %w", l.Addr(), err)
+		}
+		conns.Go(func() {
+			defer conn.Close()
+			if err := serve(ctx, conn, b); err != nil {
+				log.Debug("control connection", "error", err)
+			}
+		})
+	}
+}
+
+func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	var req request
+	if err := readLine(conn, &req); err != nil {
+		return err
+	}
+	switch req.Kind {
+	case kindDescribe:
+		d := b.Describe()
+		return writeLine(conn, reply{Description: &d})
+	case kindCall:
+		return serveCall(ctx, conn, b, req.App)
+	case kindLogs:
+		return serveLogs(ctx, cancel, conn, b)
+	}
+	return writeLine(conn, reply{Error: fmt.Sprintf("cannot serve a request of kind %q", req.Kind)})
+}
+
+func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app string) error {
+	stream, err := b.Open(ctx, app)
+	if err != nil {
+		return writeLine(conn, reply{Error: err.Error()})
+	}
+	if err := writeLine(conn, reply{}); err != nil {
+		stream.Close()
+		return err
+	}
+	return link.Splice(conn, stream)
+}
+
+func serveLogs(ctx context.Context, cancel context.CancelFunc, conn *net.UnixConn, b Backend) error {
+	records := b.Logs(ctx)
+	if err := writeLine(conn, reply{}); err != nil {
+		return err
+	}
+	go func() { // the reader goes away: stop following
+		conn.Read(make([]byte, 1))
+		cancel()
+	}()
+	for record := range records {
+		if err := writeLine(conn, record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
