@@ -11,9 +11,15 @@ const Version = 1
 // inherited listening unix socket.
 const EnvListenFD = "BERTH_LISTEN_FD"
 
-// MaxMessage bounds one JSON line in bytes, newline included. Larger payloads
-// belong on a call's raw stream.
-const MaxMessage = 8 << 20
+// Limits that are checked before memory is taken, in bytes. Larger payloads than
+// MaxMessage belong on a call's raw stream.
+const (
+	MaxMessage  = 8 << 20  // one JSON line, newline included
+	MaxAnnounce = 1 << 20  // the announcement's line
+	MaxText     = 16 << 10 // Message.Text and Error.Message; what is longer is cut by the sender
+	MaxID       = 128      // Request.ID
+	MaxName     = 64       // an export's name: letters, digits, '_' and '-'
+)
 
 // Request is the first line of a connection, written by the side that connects.
 type Request struct {
@@ -75,6 +81,7 @@ type Error struct {
 	Message string `json:"message"`
 	Op      string `json:"op,omitempty"`
 	Path    string `json:"path,omitempty"`
+	NewPath string `json:"new_path,omitempty"` // the second path of a rename, link or symlink
 	Errno   string `json:"errno,omitempty"`
 	Access  string `json:"access,omitempty"` // AccessRead or AccessWrite, where the app knows which it wanted
 }
@@ -84,6 +91,8 @@ const (
 	AccessRead  = "read"
 	AccessWrite = "write"
 )
+
+func (e *Error) Error() string { return e.Message }
 
 // Codes of failed calls.
 const (

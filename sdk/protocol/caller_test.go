@@ -1,0 +1,98 @@
+package protocol
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+)
+
+// appSays gives the caller's side of a connection whose app reads one line and
+// then writes text and closes.
+func appSays(t *testing.T, text string) net.Conn {
+	t.Helper()
+	here, there := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer there.Close()
+		bufio.NewReader(there).ReadString('\n')
+		there.Write([]byte(text))
+	}()
+	t.Cleanup(func() { here.Close(); <-done })
+	return here
+}
+
+var echo = Request{ID: "a", Export: "echo"}
+
+func TestCall(t *testing.T) {
+	conn := appSays(t, `{"type":"progress","value":1}`+"\n"+`{"type":"log","text":"x"}`+"\n"+`{"type":"result","output":{"n":2}}`+"\n")
+	var on []string
+	out, err := Call(t.Context(), conn, echo, func(m Message) { on = append(on, m.Type) })
+	if err != nil || string(out) != `{"n":2}` || strings.Join(on, " ") != "progress log" {
+		t.Fatalf("%s, %v, %v", out, err, on)
+	}
+}
+
+func TestCallError(t *testing.T) {
+	conn := appSays(t, `{"type":"error","error":{"code":"system","message":"m","errno":"EACCES"}}`+"\n")
+	_, err := Call(t.Context(), conn, echo, nil)
+	var e *Error
+	if !errors.As(err, &e) || e.Errno != "EACCES" || err.Error() != "m" {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestCallBrokenApp(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "without a result",
+		`{"type":"progress"}` + "\n": "without a result",
+		`{"type":"result"`:           "unexpected EOF",
+		"hello\n":                    "not JSON",
+		`{"type":"announce","protocol":1}` + "\n": "announcement in a call",
+	} {
+		_, err := Call(t.Context(), appSays(t, text), echo, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "cannot finish call of echo: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("app says %q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestCallCanceled(t *testing.T) {
+	here, there := net.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	closed := make(chan error)
+	go func() {
+		r := NewReader(there)
+		r.Request()
+		cancel()
+		_, err := r.Request()
+		closed <- err
+	}()
+	if _, err := Call(ctx, here, echo, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := <-closed; err == nil {
+		t.Error("the app was not told")
+	}
+}
+
+func TestHello(t *testing.T) {
+	m, err := Hello(appSays(t, `{"type":"announce","protocol":1,"exports":[{"name":"a"}]}`+"\n"))
+	if err != nil || len(m.Exports) != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for text, want := range map[string]string{
+		"": "closed the connection",
+		`{"type":"announce","protocol":2}` + "\n":                             "protocol 2",
+		`{"type":"error","error":{"code":"internal","message":"why"}}` + "\n": "why",
+		`{"type":"log","text":"x"}` + "\n":                                    "before the announcement",
+		`{"type":"log","text":"` + strings.Repeat("x", MaxAnnounce) + "\"}\n": "too long",
+	} {
+		if _, err := Hello(appSays(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
