@@ -53,11 +53,13 @@ var table = []rule{
 		external: []string{xsys, erofs, "github.com/u-root", "github.com/cavaliergopher/cpio", "github.com/klauspost/compress", "github.com/seccomp/libseccomp-golang", "golang.org/x/mod"}},
 
 	// Host.
-	{dir: "host/image", internal: []string{"release/index"}, external: []string{xsys}},
+	{dir: "host/hint"},
+	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
+	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
 	{dir: "host/files", external: []string{p9, xsys, "github.com/u-root/uio"}},
 	{dir: "host/denial", internal: []string{"init/policy", "sdk/protocol"}},
-	{dir: "host/machine", internal: []string{"host/image", "release/index", "init"}, external: []string{xsys, erofs}},
-	{dir: "host/sandbox", internal: []string{"host/machine", "host/image", "host/files", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
+	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
+	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
 	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
 	{dir: "host/berth", internal: []string{"host"}},
 }

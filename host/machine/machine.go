@@ -1,0 +1,103 @@
+// Package machine owns what all machines have in common: the types of a start,
+// of a running instance, and of a probe's answer.
+package machine
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"github.com/berthos/berth/host/image"
+	"github.com/berthos/berth/host/machine/runtimedir"
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/init/sandbox"
+)
+
+// Names of the machines, as --machine takes them.
+const (
+	QEMU   = "qemu"
+	Native = "native"
+)
+
+// Boundary says what an app that owns the guest's kernel would have to break next.
+type Boundary string
+
+// The two boundaries.
+const (
+	BoundaryVM     Boundary = "virtual machine" // Berth's own kernel in a VM
+	BoundaryKernel Boundary = "host kernel"     // namespaces and Landlock on the host's kernel
+)
+
+// How shares reach the guest (link.Share.Source).
+const (
+	SourceP9   = "9p"   // the host serves them over the link
+	SourceBind = "bind" // the machine has mounted them
+)
+
+// Machine boots sandboxes of one kind.
+type Machine interface {
+	Name() string             // one of the constants above
+	Describe() string         // with details, for people: "qemu (KVM)", "native (as root)"
+	Profile() sandbox.Profile // which steps the guest must have done
+	Boundary() Boundary
+	ShareSource() string      // SourceP9 or SourceBind
+	ABI(img *image.Image) int // Landlock ABI that the guest must find; 0: at least 4, as found
+	Start(ctx context.Context, c Config) (Instance, error)
+}
+
+// Config is what one sandbox needs from its machine.
+type Config struct {
+	Image  *image.Image
+	Dir    *runtimedir.Dir // of this sandbox; the instance removes it when it is gone
+	Shares []Share
+	Apps   []App
+	Log    *slog.Logger // nil: silence
+}
+
+// Share is a folder of the host.
+type Share struct {
+	Name     string
+	HostDir  string // absolute, no symlinks
+	ReadOnly bool
+	Exclude  []string // names that stay hidden, wherever they are below HostDir
+}
+
+// App names an app that will run and what it may use.
+type App struct {
+	Name   string
+	Limits policy.Limits
+}
+
+// Instance is a booted sandbox. It ends by itself when the link is closed.
+type Instance interface {
+	Link() net.Conn
+	BindPath(share string) string // where the guest finds a share; "" unless SourceBind
+	Notes() []string              // what fell back to something slower or weaker, as sentences
+	// Wait blocks until nothing of the instance is left and says how it ended.
+	Wait() End
+	// Kill ends it at once. Wait tells when it is over.
+	Kill()
+}
+
+// End says how an instance ended.
+type End struct {
+	Reason  string // one line: "guest kernel panic: …", "signal: killed", "" if it ended in order
+	Console string // the last lines of the guest's console, if it has one
+}
+
+// Fact is one line of a probe's answer.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Result is a probe's answer: what was tried on this host and how it ended.
+type Result struct {
+	Machine  string   `json:"machine"`
+	Boundary Boundary `json:"boundary"`
+	OK       bool     `json:"ok"`
+	Reason   string   `json:"reason"`          // one line
+	Hint     string   `json:"hint,omitempty"`  // what to do about it
+	Facts    []Fact   `json:"facts,omitempty"` // versions and such
+	Weaker   []string `json:"weaker,omitempty"`
+}

@@ -1,0 +1,104 @@
+package native
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthos/berth/host/hint"
+)
+
+// plan is everything that the keeper and the stub need to know to build the
+// sandbox's mount tree. Descriptors travel beside it.
+type plan struct {
+	Root   bool        `json:"root"`   // started by root: a range of ids, idmapped mounts
+	Base   uint32      `json:"base"`   // first host id of the range
+	Stage  string      `json:"stage"`  // folder on which the stage is mounted
+	Data   int64       `json:"data"`   // bytes of the root file system in its image
+	Unpack bool        `json:"unpack"` // do not even try to mount it
+	Shares []planShare `json:"shares"`
+	Init   []string    `json:"init"` // arguments of /sbin/init
+	Pass   int         `json:"pass"` // how many descriptors, from 3 on, /sbin/init inherits
+}
+
+// planShare is a folder of the host, held fast by its inode: the path was
+// resolved by berth, and another folder in its place is refused.
+type planShare struct {
+	Name     string   `json:"name"`
+	Dir      string   `json:"dir"`
+	Dev      uint64   `json:"dev"`
+	Ino      uint64   `json:"ino"`
+	UID      uint32   `json:"uid"` // the folder's owner
+	GID      uint32   `json:"gid"`
+	ReadOnly bool     `json:"read_only"`
+	Hide     []string `json:"hide,omitempty"`    // places below Dir that are covered by something empty
+	Protect  []string `json:"protect,omitempty"` // places below Dir that are read-only
+}
+
+// appID is the uid and gid, inside, of apps with a workspace.
+const appID = 10000
+
+// bindDir is where the guest finds a share.
+func bindDir(name string) string { return "/run/berth/shares/" + name }
+
+// look fills in what holds a share's folder fast.
+func (s *planShare) look() error {
+	fd, st, err := s.open()
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	s.Dev, s.Ino, s.UID, s.GID = uint64(st.Dev), st.Ino, st.Uid, st.Gid
+	return nil
+}
+
+func (s *planShare) open() (fd int, st unix.Stat_t, err error) {
+	fd, err = unix.Open(s.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, st, &os.PathError{Op: "open", Path: s.Dir, Err: err}
+	}
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, st, &os.PathError{Op: "stat", Path: s.Dir, Err: err}
+	}
+	return fd, st, nil
+}
+
+// reopen opens the folder in this mount namespace and refuses any other inode.
+func (s *planShare) reopen() (int, error) {
+	fd, st, err := s.open()
+	if err != nil {
+		return -1, err
+	}
+	if uint64(st.Dev) != s.Dev || st.Ino != s.Ino {
+		unix.Close(fd)
+		return -1, hint.Errorf("start again", "%s is not the folder that it was a moment ago", s.Dir)
+	}
+	return fd, nil
+}
+
+// file returns the plan as an anonymous file to be inherited.
+func memFile(name string, raw []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make memory for %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(raw); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot write %s: %w", name, err)
+	}
+	return f, nil
+}
+
+func parsePlan(raw []byte) (p plan, err error) {
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return p, fmt.Errorf("cannot read plan: %w", err)
+	}
+	return p, nil
+}

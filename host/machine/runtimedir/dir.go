@@ -1,0 +1,127 @@
+package runtimedir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in a sandbox's folder.
+const (
+	lockName      = "lock"
+	leftoversName = "leftovers.json"
+)
+
+// Dir is the folder of one sandbox.
+type Dir struct {
+	ID   string
+	Path string
+	lock *os.File
+}
+
+// Leftovers are things outside of the folder that must go with it.
+type Leftovers struct {
+	Cgroups []string `json:"cgroups"` // absolute paths, each with what is below it
+}
+
+// Record notes leftovers before they are made, for whoever has to remove them.
+func (d *Dir) Record(l Leftovers) error {
+	raw, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("cannot record leftovers: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(d.Path, leftoversName), raw, 0o600); err != nil {
+		return fmt.Errorf("cannot record leftovers: %w", err)
+	}
+	return nil
+}
+
+// Lock is the open lock: a process that inherits it keeps the sandbox alive.
+func (d *Dir) Lock() *os.File { return d.lock }
+
+// Release gives this process's hold on the lock up.
+func (d *Dir) Release() { d.lock.Close() }
+
+// Remove deletes the folder at path and what it has recorded. The caller knows
+// that nothing of the sandbox runs any more, or wants it gone.
+func Remove(path string) error {
+	var l Leftovers
+	raw, err := os.ReadFile(filepath.Join(path, leftoversName))
+	if err == nil {
+		err = json.Unmarshal(raw, &l)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot read leftovers of sandbox: %w", err)
+	}
+	for _, dir := range l.Cgroups {
+		if err := removeCgroup(dir); err != nil {
+			return fmt.Errorf("cannot remove cgroup: %w", err)
+		}
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("cannot remove runtime folder of sandbox: %w", err)
+	}
+	return nil
+}
+
+// removeCgroup kills what is left in a cgroup and those below it, then removes
+// them. A cgroup whose processes are dying is busy for a moment, so the caller
+// may have to come again: Collect does at the next start.
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for range 1000 { // a fork bomb must not hold us for ever
+		err = unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		killAll(dir)
+	}
+	return &os.PathError{Op: "rmdir", Path: dir, Err: err}
+}
+
+func killAll(cgroup string) {
+	raw, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, field := range strings.Fields(string(raw)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// lock takes the lock at path, or fails at once if somebody has it.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+	}
+	return f, nil
+}
