@@ -69,13 +69,14 @@ type Share struct {
 
 // Start asks for an app. Policy holds the exact bytes of policy.Encode.
 type Start struct {
-	App     string   `json:"app"`
-	Policy  []byte   `json:"policy"`
-	CodeDir string   `json:"code_dir,omitempty"` // below the verified root; else a StreamCode with the policy's digest came first
-	UID     uint32   `json:"uid"`
-	GID     uint32   `json:"gid"`
-	Shares  []string `json:"shares"`           // names from Boot
-	Ablate  []string `json:"ablate,omitempty"` // only the test image's enforcer accepts any
+	App         string   `json:"app"`
+	Policy      []byte   `json:"policy"`
+	CodeDir     string   `json:"code_dir,omitempty"` // below the verified root; else a StreamCode with the policy's digest came first
+	UID         uint32   `json:"uid"`
+	GID         uint32   `json:"gid"`
+	Shares      []string `json:"shares"`                 // names from Boot
+	ReadyMillis int64    `json:"ready_millis,omitempty"` // from start to ready; 0: 30 s, at most 10 min
+	Ablate      []string `json:"ablate,omitempty"`       // only the test image's enforcer accepts any
 }
 
 // Go lets an enforced app execute; it answers Enforced.

@@ -1,0 +1,200 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/init/sandbox"
+)
+
+// launcher starts runs of one app, each through a fresh enforcer.
+type launcher struct {
+	p      *pid1
+	start  link.Start
+	policy policy.Policy
+	code   string
+}
+
+func appDir(app string) string     { return filepath.Join(appsDir, app) }
+func socketPath(app string) string { return filepath.Join(appDir(app), "sock") }
+
+// pipes are the ends of an instance's descriptors that PID 1 keeps, and those
+// that its enforcer gets.
+type pipes struct {
+	spec, report, goes, out, err *os.File // ours
+	theirs                       []*os.File
+}
+
+func (ps *pipes) closeTheirs() {
+	for _, f := range ps.theirs {
+		_ = f.Close()
+	}
+}
+
+func (ps *pipes) closeOurs() {
+	for _, f := range []*os.File{ps.spec, ps.report, ps.goes, ps.out, ps.err} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// launch starts the enforcer in new namespaces and hands it its descriptors.
+func (l *launcher) launch(context.Context) (instance, error) {
+	app := l.start.App
+	shares, err := l.p.sharesFor(l.start.Shares)
+	if err != nil {
+		return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
+	}
+	listener, err := l.listen()
+	if err != nil {
+		return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
+	}
+	defer listener.Close()
+	cgroups, uncgroup, err := l.cgroup()
+	if err != nil {
+		return nil, failed("cgroup", fmt.Errorf("cannot start app %q: %w", app, err))
+	}
+	ps, err := l.pipes(listener, cgroups)
+	if err == nil {
+		defer ps.closeTheirs()
+		var child *process
+		child, err = l.p.procs.start(enforcer, []string{enforcer}, []string{}, descriptors(ps.theirs), namespaces())
+		if err == nil {
+			return l.started(ps, child, uncgroup, l.spec(shares, len(cgroups)))
+		}
+		ps.closeOurs()
+	}
+	_ = uncgroup()
+	return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
+}
+
+// listen makes the socket on which the app will accept calls. PID 1 keeps only
+// its name: once the app is gone, nobody can connect.
+func (l *launcher) listen() (*os.File, error) {
+	if err := l.p.sys.RemoveAll(appDir(l.start.App)); err != nil {
+		return nil, fmt.Errorf("cannot clear folder: %w", err)
+	}
+	if err := l.p.sys.Mkdir(appDir(l.start.App), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot create folder: %w", err)
+	}
+	return l.p.sys.Listen(socketPath(l.start.App))
+}
+
+// cgroup returns the cgroup.procs files for the enforcer: made here in a VM,
+// inherited on a native machine.
+func (l *launcher) cgroup() ([]*os.File, func() error, error) {
+	if l.p.profile == sandbox.ProfileVM {
+		return l.p.sys.Cgroup(l.start.App, l.policy.Limits)
+	}
+	var files []*os.File
+	for _, c := range l.p.native.Cgroups {
+		if c.App != l.start.App {
+			continue
+		}
+		for _, fd := range c.FDs {
+			dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+			if err != nil {
+				return nil, nil, fmt.Errorf("cannot use descriptor %d of its cgroup: %w", fd, err)
+			}
+			files = append(files, os.NewFile(uintptr(dup), "cgroup.procs"))
+		}
+	}
+	return files, func() error { return nil }, nil
+}
+
+// pipes makes the descriptors in the order that package sandbox fixes.
+func (l *launcher) pipes(listener *os.File, cgroups []*os.File) (*pipes, error) {
+	ps := &pipes{}
+	var errs []error
+	childReads := func(ours **os.File) *os.File {
+		r, w, err := os.Pipe()
+		errs, *ours = append(errs, err), w
+		return r
+	}
+	childWrites := func(ours **os.File) *os.File {
+		r, w, err := os.Pipe()
+		errs, *ours = append(errs, err), r
+		return w
+	}
+	null, err := os.Open(os.DevNull)
+	errs = append(errs, err)
+	ps.theirs = append([]*os.File{
+		null, childWrites(&ps.out), childWrites(&ps.err),
+		childReads(&ps.spec), childWrites(&ps.report), childReads(&ps.goes), listener,
+	}, cgroups...)
+	if err := errors.Join(errs...); err != nil {
+		ps.closeOurs()
+		ps.closeTheirs()
+		return nil, err
+	}
+	return ps, nil
+}
+
+func descriptors(files []*os.File) []uintptr {
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		fds[i] = f.Fd()
+	}
+	return fds
+}
+
+// namespaces is the set that every app has for itself.
+func namespaces() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
+	}
+}
+
+func (l *launcher) spec(shares []sandbox.Share, cgroups int) sandbox.Spec {
+	return sandbox.Spec{
+		Profile:  l.p.profile,
+		Policy:   l.start.Policy,
+		UID:      l.start.UID,
+		GID:      l.start.GID,
+		Hostname: l.start.App,
+		Code:     l.code,
+		Shares:   shares,
+		Cgroups:  cgroups,
+		ABI:      l.p.config.ABI,
+		Ablate:   l.start.Ablate,
+	}
+}
+
+// started sends the enforcer its Spec and begins to collect what it prints.
+func (l *launcher) started(ps *pipes, child *process, uncgroup func() error, spec sandbox.Spec) (instance, error) {
+	in := &running{
+		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, uncgroup: uncgroup,
+		errors: l.p.logs.writer(l.start.App, "stderr"), drained: make(chan struct{}), exited: make(chan struct{}),
+	}
+	out := l.p.logs.writer(l.start.App, "stdout")
+	outDone := make(chan struct{})
+	l.p.spawn("stdout", func() { out.drain(ps.out); close(outDone) })
+	l.p.spawn("stderr", func() { in.errors.drain(ps.err); <-outDone; close(in.drained) })
+	l.p.spawn("spec", func() {
+		// The enforcer says what it misses if this fails.
+		_ = json.NewEncoder(ps.spec).Encode(spec)
+		_ = ps.spec.Close()
+	})
+	l.p.spawn("wait", in.wait)
+	return in, nil
+}
+
+// cleanup removes what runs leave behind.
+func (l *launcher) cleanup() { _ = l.p.sys.RemoveAll(appDir(l.start.App)) }
+
+// dial connects to the app's socket.
+func (l *launcher) dial(ctx context.Context) (net.Conn, error) {
+	return l.p.sys.Dial(ctx, socketPath(l.start.App))
+}

@@ -1,0 +1,215 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// realSystem is the machine that this process runs on.
+func realSystem(profile string) *System {
+	s := &System{
+		Now:      time.Now,
+		SetClock: setClock,
+
+		Mkdir:     os.MkdirAll,
+		RemoveAll: os.RemoveAll,
+		ReadFile:  os.ReadFile,
+		WriteFile: writeFile,
+
+		Mount:   realMount,
+		Unmount: func(target string) error { return unix.Unmount(target, 0) },
+		Mount9P: mount9P,
+
+		Hostname:   func(name string) error { return unix.Sethostname([]byte(name)) },
+		LoopbackUp: loopbackUp,
+		Landlock:   landlockABI,
+		Kernel:     kernelRelease,
+		MemoryUsed: memoryUsed,
+
+		Console: console,
+
+		Start:   startProcess,
+		Wait4:   wait4,
+		Signal:  syscall.Kill,
+		Signals: signals,
+
+		Cgroup: appCgroup,
+
+		Listen: listenUnix,
+		Dial:   dialUnix,
+
+		Sync:   unix.Sync,
+		Reboot: func() error { return nil },
+	}
+	s.OpenLink = openInherited
+	if profile == "vm" {
+		s.OpenLink = openPort
+		s.Reboot = func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) }
+	}
+	return s
+}
+
+func setClock(t time.Time) error {
+	tv := unix.NsecToTimeval(t.UnixNano())
+	return unix.Settimeofday(&tv)
+}
+
+// writeFile writes to a file that exists already, such as a sysctl.
+func writeFile(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// realMount counts a filesystem that is already there, as the kernel mounts
+// devtmpfs by itself, as mounted; its flags are set then.
+func realMount(m mount) error {
+	err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
+	if err == unix.EBUSY && m.fstype == "devtmpfs" {
+		return unix.Mount("", m.target, "", unix.MS_REMOUNT|unix.MS_BIND|m.flags, "")
+	}
+	return err
+}
+
+func mount9P(conn *os.File, target string, readOnly bool) error {
+	fd := conn.Fd()
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	data := fmt.Sprintf("trans=fd,rfdno=%d,wfdno=%d,version=9p2000.L,cache=mmap,access=any,msize=524288", fd, fd)
+	return unix.Mount("berth", target, "9p", flags, data)
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
+		return err
+	}
+	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
+}
+
+func landlockABI() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func memoryUsed() (int64, error) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	values := map[string]int64{}
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) >= 2 {
+			values[f[0]], _ = strconv.ParseInt(f[1], 10, 64)
+		}
+	}
+	return values["MemTotal:"] - values["MemAvailable:"], nil
+}
+
+// console writes a line where people look when there is no link. The kernel's
+// log shows it even if nothing is mounted.
+func console(line string) {
+	if f, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
+		defer f.Close()
+		for l := range strings.Lines(line) {
+			_, _ = f.WriteString("<2>" + l)
+		}
+		return
+	}
+	fmt.Fprintln(os.Stderr, line)
+}
+
+func startProcess(path string, argv, env []string, files []uintptr, attr *syscall.SysProcAttr) (int, error) {
+	return syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: "/", Env: env, Files: files, Sys: attr})
+}
+
+func wait4() (int, syscall.WaitStatus) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return 0, 0
+		}
+		return pid, status
+	}
+}
+
+func signals(ctx context.Context) <-chan os.Signal {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)
+	// What ended before this is reaped too.
+	c <- syscall.SIGCHLD
+	context.AfterFunc(ctx, func() {
+		signal.Stop(c)
+		close(c)
+	})
+	return c
+}
+
+// listenUnix makes a listening socket that nothing but its folder protects:
+// apps do not see it.
+func listenUnix(path string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make its socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot bind %s: %w", path, err), f.Close())
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot listen on %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return nil, errors.New("it does not accept connections: its queue is full")
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("it does not listen any more")
+	}
+	return conn, err
+}

@@ -1,0 +1,222 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/berthos/berth/init/link"
+)
+
+// serve is the second phase: it starts the services and waits for the first
+// reason to end.
+func (p *pid1) serve(ctx context.Context) ending {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, service := range []struct {
+		name string
+		run  func(context.Context)
+	}{
+		{"control", p.serveControl},
+		{"streams", p.serveStreams},
+		{"session", p.watchSession},
+	} {
+		p.spawn(service.name, func() { service.run(ctx) })
+	}
+	if err := p.booted(); err != nil {
+		return ending{"booted", err}
+	}
+	return <-p.ending
+}
+
+func (p *pid1) booted() error {
+	used, err := p.sys.MemoryUsed()
+	if err != nil {
+		return fmt.Errorf("cannot measure memory: %w", err)
+	}
+	p.send(link.Control{Booted: &link.Booted{Kernel: p.sys.Kernel(), ABI: p.sys.Landlock(), MemoryKiB: used}})
+	return nil
+}
+
+// watchSession ends the sandbox with the link, whoever closed it.
+func (p *pid1) watchSession(ctx context.Context) {
+	select {
+	case <-p.session.Done():
+		p.end(ending{err: fmt.Errorf("the link ended: %w", p.session.Err())})
+	case <-ctx.Done():
+	}
+}
+
+// serveControl handles the host's messages in their order.
+func (p *pid1) serveControl(ctx context.Context) {
+	for {
+		m, err := p.control.Receive()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				p.end(ending{err: errors.New("the host closed the control stream")})
+			} else if !errors.Is(err, link.ErrClosed) {
+				p.end(ending{"control", err})
+			}
+			return
+		}
+		if err := p.handle(ctx, m); err != nil {
+			p.end(ending{"control", err})
+			return
+		}
+	}
+}
+
+// handle does what one message asks. An error of it is one of the host's
+// protocol; what fails about an app is told as Failed.
+func (p *pid1) handle(ctx context.Context, m link.Control) error {
+	switch {
+	case m.Start != nil:
+		p.apps.start(ctx, *m.Start)
+	case m.Go != nil:
+		p.apps.release(m.Go.App)
+	case m.Stop != nil:
+		p.apps.stop(*m.Stop)
+	case m.Time != nil:
+		if err := p.setClock(m.Time.UnixNano); err != nil {
+			p.log.Error("cannot follow the host's clock", "error", err)
+		}
+	case m.Ping != nil:
+		p.send(link.Control{Pong: m.Ping})
+	case m.Shutdown != nil:
+		p.end(ending{})
+	default:
+		return fmt.Errorf("cannot handle control message %q at this point", m.Name())
+	}
+	return nil
+}
+
+// serveStreams handles the streams that the host opens.
+func (p *pid1) serveStreams(ctx context.Context) {
+	for {
+		header, stream, err := p.session.Accept()
+		if err != nil {
+			return
+		}
+		p.spawn(header.Type+" stream", func() { p.serveStream(ctx, header, stream) })
+	}
+}
+
+func (p *pid1) serveStream(ctx context.Context, h link.StreamHeader, stream *link.Stream) {
+	switch h.Type {
+	case link.StreamCall:
+		p.apps.call(ctx, h.App, stream)
+	case link.StreamCode:
+		if err := stream.SendReply(p.codes.receive(h, stream)); err != nil {
+			p.log.Warn("cannot answer about app code", "error", err)
+		}
+		_ = stream.Close()
+	default:
+		_ = stream.SendReply(fmt.Errorf("cannot serve stream: no type %q", h.Type))
+		_ = stream.Close()
+	}
+}
+
+// Bounds of the end, so that nothing can keep a machine from ending.
+const (
+	tellFor    = 2 * time.Second // to tell the host
+	unmountFor = 5 * time.Second // to write back what shares hold
+)
+
+// shutdown is the last phase. It is the same for every reason and does each
+// step whatever became of the one before.
+func (p *pid1) shutdown(end ending) {
+	reason := ""
+	if end.err != nil {
+		reason = end.err.Error()
+	}
+	if end.failed() {
+		p.sys.Console("init: step " + end.step + " failed: " + reason)
+	}
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"tell failure", func() { p.tellFailure(end, reason) }},
+		{"stop apps", p.apps.stopAll},
+		{"unmount shares", p.unmountShares},
+		{"sync", p.sys.Sync},
+		{"tell down", func() { p.tellDown(reason) }},
+		{"end", func() {
+			if err := p.sys.Reboot(); err != nil {
+				p.sys.Console("init: " + err.Error())
+			}
+		}},
+	} {
+		p.attempt(s.name, s.run)
+	}
+	if p.session != nil { // a VM does not come this far
+		_ = p.session.Close()
+	}
+}
+
+// attempt runs one step of the end; a panic in it must not stop the others.
+func (p *pid1) attempt(name string, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.sys.Console("init: " + panicked(name, r).err.Error())
+		}
+	}()
+	f()
+}
+
+// tellFailure tells the host which step failed. If the link was not open yet,
+// it is opened for this.
+func (p *pid1) tellFailure(end ending, reason string) {
+	if !end.failed() {
+		return
+	}
+	if p.control == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), tellFor)
+		defer cancel()
+		if p.session == nil && p.openLink(ctx) != nil {
+			return
+		}
+		stop := time.AfterFunc(tellFor, func() { _ = p.session.Close() })
+		defer stop.Stop()
+		if p.openControl(ctx) != nil {
+			return
+		}
+	}
+	_ = p.control.SetWriteDeadline(p.sys.Now().Add(tellFor))
+	p.send(link.Control{Failed: &link.Failed{Step: end.step, Reason: reason}})
+}
+
+// unmountShares writes back what apps left in the page cache of shares.
+func (p *pid1) unmountShares() {
+	for _, s := range p.config.Shares {
+		if s.Source != source9P {
+			continue
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.sys.Unmount(sharePath(s)) }()
+		select {
+		case err := <-done:
+			if err != nil {
+				p.log.Warn("cannot unmount share", "share", s.Name, "error", err)
+			}
+		case <-time.After(unmountFor):
+			p.sys.Console("init: share " + s.Name + " does not unmount; going on without")
+		}
+	}
+}
+
+// tellDown sends the last message. A write on a virtio port is accepted before
+// the host has it, and the next one only after that: the end of the control
+// stream, which follows, says that the message has left the guest.
+func (p *pid1) tellDown(reason string) {
+	if p.control == nil {
+		return
+	}
+	stop := time.AfterFunc(tellFor, func() { _ = p.session.Close() })
+	defer stop.Stop()
+	p.logs.flush(tellFor)
+	p.send(link.Control{Down: &link.Down{Reason: reason}})
+	_ = p.control.Close()
+}
