@@ -23,7 +23,7 @@ func (p Policy) String() string {
 	fmt.Fprintf(&b, "  exports  %s\n", orNone(strings.Join(p.Exports, ", ")))
 	b.WriteString("\nfiles it may use\n")
 	for _, g := range p.Paths {
-		fmt.Fprintf(&b, "  %-11s%s and everything below it\n", g.words(), strconv.Quote(g.Path))
+		fmt.Fprintf(&b, "  %-11s%s and everything below it%s\n", g.words(), strconv.Quote(g.Path), g.remark())
 	}
 	if len(p.Paths) == 0 {
 		b.WriteString("  none of yours\n")
@@ -64,9 +64,9 @@ func (p Policy) cannot(b *strings.Builder) {
 	}
 	b.WriteString("  read, list or see any other file of the workspace or the host\n")
 	if writable {
-		b.WriteString("  write anywhere else\n")
+		b.WriteString("  write anywhere else but in its scratch folder\n")
 	} else {
-		b.WriteString("  write anywhere but its scratch folder\n")
+		b.WriteString("  write anywhere but in its scratch folder\n")
 	}
 	b.WriteString("  execute a file from the folders above, gain privileges, or make devices and mounts\n")
 	b.WriteString("  reach the internet, the host's network, or another app\n")
@@ -78,6 +78,13 @@ func (g Path) words() string {
 		return "read+write"
 	}
 	return string(g.Access)
+}
+
+func (g Path) remark() string {
+	if Below(g.Path, "/tmp") {
+		return " (the app's own, empty at start)"
+	}
+	return ""
 }
 
 // quotedArgv leaves ordinary arguments as they are and quotes the others.
