@@ -1,0 +1,155 @@
+package files
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// names judges places below the folder: which do not exist for the guest and
+// which it may not change. Places are slash-separated and relative. Letters
+// are compared without case, because some file systems find ".Env" as ".env".
+type names struct {
+	exclude  []string
+	patterns [][]string // nil: nothing is read-only
+	aliases  bool       // files also answer to short names, so those do not exist
+}
+
+// maxExclude bounds what a caller can ask for; each costs time at every lookup.
+const maxExclude = 256
+
+func newNames(exclude []string, allowHostExecuted bool) (*names, error) {
+	if len(exclude) > maxExclude {
+		return nil, fmt.Errorf("cannot exclude %d names: the limit is %d", len(exclude), maxExclude)
+	}
+	n := &names{}
+	for _, p := range exclude {
+		if _, err := path.Match(p, ""); err != nil || p == "" || p == "." || p == ".." || strings.ContainsAny(p, "/\x00") {
+			return nil, fmt.Errorf("cannot exclude %q: want one name without slashes, or a pattern with * ? [a-z]", p)
+		}
+		n.exclude = append(n.exclude, strings.ToLower(p))
+	}
+	if !allowHostExecuted {
+		for _, p := range hostExecuted {
+			n.patterns = append(n.patterns, strings.Split(strings.ToLower(p), "/"))
+		}
+	}
+	return n, nil
+}
+
+// hidden reports whether one component of the place is excluded.
+func (n *names) hidden(rel string) bool {
+	if len(n.exclude) == 0 && !n.aliases {
+		return false
+	}
+	for c := range strings.SplitSeq(strings.ToLower(rel), "/") {
+		if n.hiddenName(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// hiddenName judges one lower-case component.
+func (n *names) hiddenName(c string) bool {
+	return n.aliases && shortName(c) ||
+		slices.ContainsFunc(n.exclude, func(p string) bool { return match(p, c) })
+}
+
+// shortName recognises what such file systems generate: LONGNA~1.TXT.
+func shortName(c string) bool {
+	i := strings.LastIndexByte(c, '~')
+	return i > 0 && i+1 < len(c) && c[i+1] >= '0' && c[i+1] <= '9' && i <= 6
+}
+
+// match compares one lower-case component with one lower-case pattern.
+func match(pattern, name string) bool {
+	if pattern == name {
+		return true
+	}
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		return false
+	}
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// protected reports whether hosts execute what is at the place.
+func (n *names) protected(rel string, dir bool) bool {
+	hit, _ := n.scan(rel)
+	return hit || n.patterns != nil && !dir && strings.EqualFold(path.Base(rel), gitFile)
+}
+
+// holds reports whether something protected could lie below the place because
+// of how the place itself is called.
+func (n *names) holds(rel string) bool {
+	_, below := n.scan(rel)
+	return len(below) > 0
+}
+
+// mayMove reports whether moving from one place to another brings nothing
+// below a protected name that was free to change before: whatever would be
+// protected below the new place must have been protected below the old one.
+func (n *names) mayMove(from, to string) bool {
+	_, before := n.scan(from)
+	_, after := n.scan(to)
+	for _, s := range after {
+		if !slices.Contains(before, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// state is a pattern of which the first components have matched the last
+// components of a place.
+type state struct{ pattern, matched int }
+
+// scan runs every pattern over the components of the place, from any depth.
+// hit: one matched the place or a folder above it. below: those that have begun.
+func (n *names) scan(rel string) (hit bool, below []state) {
+	if rel == "" || n.patterns == nil {
+		return false, nil
+	}
+	for c := range strings.SplitSeq(strings.ToLower(rel), "/") {
+		var next []state
+		for i, p := range n.patterns {
+			if match(p[0], c) {
+				next = append(next, state{i, 1})
+			}
+		}
+		for _, s := range below {
+			next = n.step(next, s, c)
+		}
+		below = next
+		for _, s := range below {
+			hit = hit || s.matched == len(n.patterns[s.pattern])
+		}
+		if hit {
+			return true, nil
+		}
+	}
+	return false, below
+}
+
+// step adds the states that s becomes when component c follows.
+func (n *names) step(next []state, s state, c string) []state {
+	p := n.patterns[s.pattern]
+	if p[s.matched] == "**" {
+		next = append(next, s)
+		s.matched++
+	}
+	if match(p[s.matched], c) {
+		next = append(next, state{s.pattern, s.matched + 1})
+	}
+	return next
+}
+
+// join appends a name to a place.
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
