@@ -38,7 +38,7 @@ func (l lock) overlaps(o lock) bool { return l.start < o.end && o.start < l.end 
 // decides first; here they are also set on the host, so that programs of the
 // host and of other sandboxes see them.
 type lockTable struct {
-	readOnly bool // a guest that may not write may not stop the host's writers
+	guestOnly bool // a guest that may not write may not stop the host's writers either
 
 	mu    sync.Mutex
 	files map[fileKey]*fileLocks
@@ -51,7 +51,6 @@ type fileLocks struct {
 	held     []lock
 	file     *beneath.File // nil: the host does not let us open it; then they hold in the guest only
 	writable bool
-	readOnly bool
 	flock    int // LOCK_SH, LOCK_EX, LOCK_UN, or 0 before the first
 }
 
@@ -136,11 +135,14 @@ func (t *lockTable) prune(key fileKey, fl *fileLocks) {
 }
 
 func (t *lockTable) open(n *beneath.Node) *fileLocks {
+	if t.guestOnly {
+		return &fileLocks{}
+	}
 	f, writable, err := n.OpenLock()
 	if err != nil {
 		return &fileLocks{}
 	}
-	return &fileLocks{file: f, writable: writable, readOnly: t.readOnly}
+	return &fileLocks{file: f, writable: writable}
 }
 
 func (fl *fileLocks) close() {

@@ -28,7 +28,7 @@ func kindOf(write bool) int16 {
 // takeOnHost sets the lock against programs of the host. The guest's flock(2)
 // arrives as a lock of the whole file, so such a lock is set as both.
 func (fl *fileLocks) takeOnHost(want lock) (blocked bool, err error) {
-	if fl.file == nil || want.write && fl.readOnly {
+	if fl.file == nil {
 		return false, nil
 	}
 	if want.whole() {

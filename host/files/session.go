@@ -51,7 +51,7 @@ func newSession(conn io.ReadWriteCloser, root *beneath.Root, o Options, n *names
 	}
 	s.fids = fidTable{max: o.MaxFIDs, byID: map[uint32]*fid{}}
 	s.tags = tagTable{busy: map[uint16]chan struct{}{}}
-	s.locks = lockTable{readOnly: o.ReadOnly, files: map[fileKey]*fileLocks{}}
+	s.locks = lockTable{guestOnly: o.ReadOnly, files: map[fileKey]*fileLocks{}}
 	s.ids = inodeIDs{root: own.dev, other: map[uint64]uint64{}}
 	return s
 }
