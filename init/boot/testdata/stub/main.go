@@ -1,0 +1,150 @@
+// Command stub stands in for the enforcer and the app in tests of PID 1: it
+// speaks both protocols and enforces nothing. The policy's argv says how it
+// behaves: see app.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/init/sandbox"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Println("not the first process of a pid namespace")
+		os.Exit(3)
+	}
+	raw, err := io.ReadAll(os.NewFile(sandbox.FDSpec, "spec"))
+	check(err)
+	var spec sandbox.Spec
+	check(json.Unmarshal(raw, &spec))
+	pol, err := policy.Parse(spec.Policy)
+	check(err)
+	args := pol.Argv[1:]
+	report := json.NewEncoder(os.NewFile(sandbox.FDReport, "report"))
+	if has(args, "refuse") {
+		check(report.Encode(sandbox.Report{Failed: &sandbox.StepFailed{Step: "landlock", Reason: "no Landlock here"}}))
+		os.Exit(1)
+	}
+	check(report.Encode(sandbox.Report{Step: &sandbox.StepDone{Name: "nothing"}}))
+	done := sandbox.EnforcedDone{PolicySHA256: policy.Digest(spec.Policy), ABI: spec.ABI, Steps: []string{"nothing"}}
+	check(report.Encode(sandbox.Report{Enforced: &done}))
+	var g [1]byte
+	n, _ := os.NewFile(sandbox.FDGo, "go").Read(g[:])
+	if n != 1 || g[0] != 'g' {
+		os.Exit(4)
+	}
+	check(os.NewFile(sandbox.FDReport, "report").Close())
+	app(args, spec)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func has(args []string, want string) bool {
+	for _, a := range args {
+		if a == want {
+			return true
+		}
+	}
+	return false
+}
+
+// app behaves as its arguments say: "exit" ends before it is ready, "mute"
+// never announces, "stubborn" ignores SIGTERM and shutdown, "flood" prints
+// without end, "orphans" leaves processes to PID 1.
+func app(args []string, spec sandbox.Spec) {
+	fmt.Println("app of", spec.Hostname)
+	if has(args, "exit") {
+		fmt.Fprintln(os.Stderr, "cannot find my configuration")
+		os.Exit(7)
+	}
+	if has(args, "stubborn") {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	l, err := net.FileListener(os.NewFile(sandbox.FDApp, "listen"))
+	check(err)
+	if has(args, "flood") {
+		go func() {
+			for {
+				fmt.Println(strings.Repeat("flood ", 20))
+			}
+		}()
+	}
+	for {
+		c, err := l.Accept()
+		check(err)
+		go serve(args, c.(*net.UnixConn), spec)
+	}
+}
+
+func serve(args []string, c *net.UnixConn, spec sandbox.Spec) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	var req protocol.Request
+	check(json.Unmarshal(line, &req))
+	out := json.NewEncoder(c)
+	switch req.Type {
+	case protocol.TypeHello:
+		if has(args, "mute") {
+			time.Sleep(time.Hour)
+		}
+		check(out.Encode(protocol.Message{Type: protocol.TypeAnnounce, Protocol: 1, Exports: []protocol.Export{{Name: "echo"}}}))
+		for {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			if strings.Contains(string(line), protocol.TypeShutdown) && !has(args, "stubborn") {
+				fmt.Println("bye")
+				os.Exit(0)
+			}
+		}
+	case protocol.TypeStream:
+		_, _ = io.Copy(c, r)
+	case protocol.TypeCall:
+		call(req, out, spec)
+	}
+}
+
+// call serves the exports "echo", "die" and "read" (a file, by path).
+func call(req protocol.Request, out *json.Encoder, spec sandbox.Spec) {
+	switch req.Export {
+	case "die":
+		os.Exit(9)
+	case "panic":
+		// In a VM, as root of the guest: the kernel's own end.
+		_ = os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
+	case "read":
+		var path string
+		check(json.Unmarshal(req.Input, &path))
+		b, err := os.ReadFile(path)
+		if err != nil {
+			_ = out.Encode(protocol.Message{Type: protocol.TypeError, Error: &protocol.Error{Code: protocol.CodeFailed, Message: err.Error()}})
+			return
+		}
+		text, _ := json.Marshal(string(b))
+		_ = out.Encode(protocol.Message{Type: protocol.TypeResult, Output: text})
+		return
+	}
+	_ = out.Encode(protocol.Message{Type: protocol.TypeResult, Output: req.Input})
+}
