@@ -1,0 +1,64 @@
+package sandbox
+
+import "slices"
+
+// Names of the steps, in the order in which they are done (steps.go).
+const (
+	StepCgroup       = "cgroup"
+	StepNetwork      = "network"
+	StepHostname     = "hostname"
+	StepMounts       = "mounts"
+	StepRlimits      = "rlimits"
+	StepDescriptors  = "descriptors"
+	StepIdentity     = "identity"
+	StepCapabilities = "capabilities"
+	StepNoNewPrivs   = "no_new_privs"
+	StepObjects      = "canary-objects"
+	StepLandlock     = "landlock"
+	StepSeccomp      = "seccomp"
+	StepCanaries     = "canaries"
+)
+
+// Names that only a Report uses: what can fail before, between and after the
+// steps.
+const (
+	StepSpec    = "spec"
+	StepStart   = "start"
+	StepConfirm = "confirm"
+	StepExec    = "exec"
+)
+
+// Required returns the steps without which a profile executes nothing. Only an
+// ordinary user's machine may do without a cgroup.
+func Required(p Profile) []string {
+	all := []string{
+		StepCgroup, StepNetwork, StepHostname, StepMounts,
+		StepRlimits, StepDescriptors, StepIdentity, StepCapabilities, StepNoNewPrivs,
+		StepObjects, StepLandlock, StepSeccomp, StepCanaries,
+	}
+	switch p {
+	case ProfileVM, ProfileNativeRoot:
+		return all
+	case ProfileNativeUser:
+		return slices.DeleteFunc(all, func(s string) bool { return s == StepCgroup })
+	}
+	return nil // no such profile: Spec.check refuses it
+}
+
+// Parts of the step "mounts" that the test image can leave out.
+const (
+	ablateHide     = "mount-hide"   // shares appear whole, not only what is granted of them
+	ablateReadOnly = "mount-ro"     // nothing is mounted read-only
+	ablateNoExec   = "mount-noexec" // shares are mounted without noexec
+	ablateNoDev    = "mount-nodev"  // shares are mounted without nodev
+)
+
+// Exit codes of agent-init. Others are the app's own: its exit status, or
+// ExitSignal plus the number of the signal that ended it.
+const (
+	ExitUsage      = 120 // called in a way that PID 1 never does
+	ExitFailed     = 121 // a step failed, as reported; nothing was executed
+	ExitNoGo       = 122 // FDGo ended without a 'g'; nothing was executed
+	ExitNotStarted = 123 // every step was done, but execve failed
+	ExitSignal     = 128
+)
