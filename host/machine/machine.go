@@ -60,6 +60,8 @@ type Share struct {
 	HostDir  string // absolute, no symlinks
 	ReadOnly bool
 	Exclude  []string // names that stay hidden, wherever they are below HostDir
+	// AllowHostExecuted lifts the write protection of names that hosts execute.
+	AllowHostExecuted bool
 }
 
 // App names an app that will run and what it may use.

@@ -125,3 +125,10 @@ func lock(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// Discard removes the folder of a sandbox that was not started.
+func (d *Dir) Discard() error {
+	err := Remove(d.Path)
+	d.Release()
+	return err
+}

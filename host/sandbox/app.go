@@ -1,0 +1,358 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthos/berth/apps/appimage"
+	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/machine"
+	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/init/sandbox"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+// App is what to run: a policy and the code that it names.
+type App struct {
+	Policy []byte // the bytes of policy.Encode
+	// Code: exactly one of the three.
+	InRoot  bool   // the app of this name in the verified root file system
+	CodeDir string // a folder, packed at start
+	Image   []byte // an app image
+	// ReadyMillis bounds the time from start to ready; 0: the guest's default.
+	ReadyMillis int64
+}
+
+// name is the app's name as far as it can be read.
+func (a App) name() string {
+	p, err := policy.Parse(a.Policy)
+	if err != nil || p.App == "" {
+		return "sandbox"
+	}
+	return p.App
+}
+
+// Ids of apps inside.
+const (
+	workspaceID = 10000 // of apps that see a workspace: files come out as the folder's owner
+	firstOther  = 10001
+)
+
+// appSpec is a checked App.
+type appSpec struct {
+	App
+	policy policy.Policy
+	digest string // of Policy
+	uid    uint32
+}
+
+// app is a started app.
+type app struct {
+	appSpec
+
+	// Guarded by Sandbox.mu.
+	enforced *link.Enforced
+	exports  []protocol.Export
+	ready    bool
+	over     error         // why it will not run (again)
+	left     bool          // the guest has forgotten it: its name is free
+	gone     string        // how its last process ended
+	changed  chan struct{} // closed and renewed at every change
+}
+
+// AppInfo describes an app of a sandbox.
+type AppInfo struct {
+	Name     string
+	Policy   []byte
+	Exports  []protocol.Export
+	Ready    bool
+	Enforced link.Enforced
+	Err      error // why it does not run any more
+}
+
+// Apps describes the sandbox's apps, sorted by name.
+func (s *Sandbox) Apps() (out []AppInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, a := range s.apps {
+		info := AppInfo{Name: name, Policy: a.Policy, Exports: a.exports, Ready: a.ready, Err: a.over}
+		if a.enforced != nil {
+			info.Enforced = *a.enforced
+		}
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b AppInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (s *Sandbox) checkApps(in []App) (out []appSpec, err error) {
+	for _, a := range in {
+		spec, err := s.checkApp(a, len(out))
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out, func(o appSpec) bool { return o.policy.App == spec.policy.App }) {
+			return nil, fmt.Errorf("cannot start app %q twice in one sandbox", spec.policy.App)
+		}
+		out = append(out, spec)
+	}
+	return out, nil
+}
+
+// checkApp packs a code folder and compares the code with the policy.
+func (s *Sandbox) checkApp(a App, n int) (appSpec, error) {
+	p, err := policy.Parse(a.Policy)
+	if err != nil {
+		return appSpec{}, err
+	}
+	if a.CodeDir != "" {
+		if a.Image, err = pack(a.CodeDir); err != nil {
+			return appSpec{}, fmt.Errorf("cannot start app %q: %w", p.App, err)
+		}
+	}
+	code, err := s.codeDigest(p.App, a)
+	if err != nil {
+		return appSpec{}, fmt.Errorf("cannot start app %q: %w", p.App, err)
+	}
+	if code != p.Code {
+		return appSpec{}, hint.Errorf("compile the policy for this code", "cannot start app %q: its policy is for code %s, this is %s", p.App, p.Code, code)
+	}
+	return appSpec{App: a, policy: p, digest: policy.Digest(a.Policy), uid: s.appID(p, n)}, nil
+}
+
+// appID gives apps with a workspace the id whose files belong to the folder's
+// owner, and every other app its own, where the machine has more than one.
+func (s *Sandbox) appID(p policy.Policy, n int) uint32 {
+	if s.o.Machine.Profile() == sandbox.ProfileNativeUser {
+		return 0
+	}
+	for _, g := range p.Paths {
+		if g.Path == "/workspace" || below(g.Path, "/workspace") {
+			return workspaceID
+		}
+	}
+	return firstOther + uint32(n)
+}
+
+func pack(dir string) ([]byte, error) {
+	var b strings.Builder
+	if _, _, err := appimage.Build(&b, dir); err != nil {
+		return nil, err
+	}
+	return []byte(b.String()), nil
+}
+
+func (s *Sandbox) machineApps() (out []machine.App) {
+	for _, a := range s.o.Apps {
+		if p, err := policy.Parse(a.Policy); err == nil {
+			out = append(out, machine.App{Name: p.App, Limits: p.Limits})
+		}
+	}
+	return out
+}
+
+// launch sends the code and starts the app.
+func (s *Sandbox) launch(ctx context.Context, spec appSpec) error {
+	start, err := s.sendCode(ctx, spec)
+	if err != nil {
+		return s.orReason(fmt.Errorf("cannot start app %q: %w", spec.policy.App, err))
+	}
+	return s.startApp(ctx, spec, start)
+}
+
+// startApp asks for the app and waits until it is ready or will not be.
+func (s *Sandbox) startApp(ctx context.Context, spec appSpec, start link.Start) error {
+	name := spec.policy.App
+	a := &app{appSpec: spec, changed: make(chan struct{})}
+	s.mu.Lock()
+	s.apps[name] = a
+	s.mu.Unlock()
+	if err := s.send(link.Control{Start: &start}); err != nil {
+		return s.orReason(fmt.Errorf("cannot start app %q: %w", name, err))
+	}
+	return s.await(ctx, a, func() bool { return a.ready })
+}
+
+// await waits until done holds for an app (called with s.mu held), the app is
+// over, or nothing can change any more.
+func (s *Sandbox) await(ctx context.Context, a *app, done func() bool) error {
+	for {
+		s.mu.Lock()
+		ok, over, changed := done(), a.over, a.changed
+		s.mu.Unlock()
+		switch {
+		case ok:
+			return nil
+		case over != nil:
+			return over
+		}
+		select {
+		case <-changed:
+		case <-s.ended:
+			return s.orReason(fmt.Errorf("cannot start app %q", a.policy.App))
+		case <-ctx.Done():
+			return fmt.Errorf("cannot start app %q: %w", a.policy.App, context.Cause(ctx))
+		}
+	}
+}
+
+// orReason adds why the sandbox ended, if it did.
+func (s *Sandbox) orReason(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason == "" || err == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w: %s", err, ErrEnded, s.reason)
+}
+
+// change applies f to an app under the lock and wakes who waits for it.
+func (s *Sandbox) change(a *app, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// onEnforced lets an app execute if what the guest reports is what the host has
+// compiled and the machine requires; else it is stopped before its first
+// instruction.
+func (s *Sandbox) onEnforced(a *app, e *link.Enforced) {
+	if err := s.confirm(a, e); err != nil {
+		s.giveUp(a, "confirm", err)
+		return
+	}
+	s.change(a, func() { a.enforced = e })
+	s.emit(Event{App: e.App, Enforced: e})
+	if err := s.send(link.Control{Go: &link.Go{App: e.App}}); err != nil {
+		s.log.Warn("cannot let an app go", "app", e.App, "error", err)
+	}
+}
+
+func (s *Sandbox) confirm(a *app, e *link.Enforced) error {
+	if e.PolicySHA256 != a.digest {
+		return fmt.Errorf("the guest enforces policy sha256 %s, the host compiled %s", e.PolicySHA256, a.digest)
+	}
+	if booted := s.Booted().ABI; e.ABI != booted || e.ABI < 4 {
+		return fmt.Errorf("the app is under Landlock ABI %d, the guest has %d, at least 4 are required", e.ABI, booted)
+	}
+	if want := s.o.Machine.ABI(s.o.Image); want != 0 && e.ABI != want {
+		return fmt.Errorf("the app is under Landlock ABI %d, the machine promises %d", e.ABI, want)
+	}
+	var missing []string
+	for _, step := range sandbox.Required(s.o.Machine.Profile()) {
+		if !slices.Contains(e.Steps, step) && !slices.Contains(s.o.Ablate, step) {
+			missing = append(missing, step)
+		}
+	}
+	if missing != nil {
+		return fmt.Errorf("machine %s requires what the guest has not done: %s", s.o.Machine.Name(), strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// onReady compares what an app offers with what its policy says.
+func (s *Sandbox) onReady(a *app, r *link.Ready) {
+	var m protocol.Message
+	if err := json.Unmarshal(r.Announce, &m); err != nil {
+		s.giveUp(a, "ready", fmt.Errorf("its announcement cannot be read: %w", err))
+		return
+	}
+	var names []string
+	for _, e := range m.Exports {
+		names = append(names, e.Name)
+	}
+	slices.Sort(names)
+	if err := sameExports(names, a.policy.Exports); err != nil {
+		s.giveUp(a, "ready", err)
+		return
+	}
+	s.change(a, func() { a.exports, a.ready, a.gone = m.Exports, true, "" })
+	s.emit(Event{App: r.App, Ready: &Ready{Exports: m.Exports}})
+}
+
+// sameExports names both sides of a difference.
+func sameExports(announced, declared []string) error {
+	only := func(a, b []string) (out []string) {
+		for _, x := range a {
+			if !slices.Contains(b, x) {
+				out = append(out, x)
+			}
+		}
+		return out
+	}
+	var parts []string
+	if x := only(announced, declared); x != nil {
+		parts = append(parts, "in the code but not in the manifest: "+strings.Join(x, ", "))
+	}
+	if x := only(declared, announced); x != nil {
+		parts = append(parts, "in the manifest but not in the code: "+strings.Join(x, ", "))
+	}
+	if parts != nil {
+		return errors.New("its exports differ: " + strings.Join(parts, "; "))
+	}
+	return nil
+}
+
+// giveUp stops an app for a reason that the host found.
+func (s *Sandbox) giveUp(a *app, step string, why error) {
+	name := a.policy.App
+	s.fail(a, &link.Failed{App: name, Step: step, Reason: why.Error()})
+	if err := s.send(link.Control{Stop: &link.Stop{App: name, Reason: why.Error()}}); err != nil {
+		s.log.Warn("cannot stop an app", "app", name, "error", err)
+	}
+}
+
+// onFailed is the guest's last word about an app that it could not start.
+func (s *Sandbox) onFailed(a *app, f *link.Failed) {
+	s.change(a, func() { a.left = true })
+	s.fail(a, f)
+}
+
+func (s *Sandbox) fail(a *app, f *link.Failed) {
+	first := false
+	s.change(a, func() {
+		first = a.over == nil
+		a.ready = false
+		if first {
+			a.over = fmt.Errorf("cannot start app %q: step %q: %s", f.App, f.Step, f.Reason)
+		}
+	})
+	if first {
+		s.emit(Event{App: f.App, Failed: f})
+	}
+}
+
+func (s *Sandbox) onExited(a *app, e *link.Exited) {
+	s.change(a, func() {
+		a.ready, a.gone, a.left = false, e.Status, e.RestartMillis == 0
+		if e.RestartMillis == 0 && a.over == nil {
+			a.over = fmt.Errorf("app %q ended: %s", e.App, e.Status)
+		}
+	})
+	s.emit(Event{App: e.App, Exited: e})
+}
+
+// settleApps tells every waiter that nothing will come any more.
+func (s *Sandbox) settleApps() {
+	s.mu.Lock()
+	all := make([]*app, 0, len(s.apps))
+	for _, a := range s.apps {
+		all = append(all, a)
+	}
+	s.mu.Unlock()
+	for _, a := range all {
+		s.change(a, func() {
+			a.ready, a.left = false, true
+			if a.over == nil {
+				a.over = fmt.Errorf("app %q is gone: %w: %s", a.policy.App, ErrEnded, s.reason)
+			}
+		})
+	}
+}

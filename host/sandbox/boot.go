@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berthos/berth/host/files"
+	"github.com/berthos/berth/host/machine"
+	"github.com/berthos/berth/init/link"
+)
+
+// bootMachine starts the machine and waits until the guest has booted.
+func (s *Sandbox) bootMachine(ctx context.Context) error {
+	if _, err := s.o.Runtime.Collect(); err != nil {
+		s.log.Warn("cannot remove what an earlier sandbox left", "error", err)
+	}
+	dir, err := s.o.Runtime.New(s.nameHint())
+	if err != nil {
+		return err
+	}
+	s.id, s.dir = dir.ID, dir.Path
+	limit := s.o.BootTimeout
+	if limit == 0 {
+		limit = defaultBootTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest did not answer within %s", limit))
+	defer cancel()
+	s.instance, err = s.o.Machine.Start(ctx, machine.Config{Image: s.o.Image, Dir: dir, Shares: s.machineShares(), Apps: s.machineApps(), Log: s.log})
+	if err != nil {
+		return errors.Join(err, dir.Discard())
+	}
+	s.tasks.Go(s.watchInstance)
+	s.tasks.Go(s.tell)
+	s.mu.Lock()
+	s.notes = append(s.notes, s.instance.Notes()...)
+	s.mu.Unlock()
+	s.emit(Event{Started: &Started{Machine: s.o.Machine.Describe(), Notes: s.Notes()}})
+	if err := s.converse(ctx); err != nil {
+		return s.bootFailed(ctx, err)
+	}
+	return nil
+}
+
+// nameHint is the first part of the sandbox's id.
+func (s *Sandbox) nameHint() string {
+	if len(s.o.Apps) == 0 {
+		return "sandbox"
+	}
+	name, _, _ := strings.Cut(s.o.Apps[0].name(), "/")
+	return name
+}
+
+// converse opens the link and the control stream and awaits Booted.
+func (s *Sandbox) converse(ctx context.Context) (err error) {
+	if s.session, err = link.Host(ctx, s.instance.Link()); err != nil {
+		return err
+	}
+	stream, err := s.session.OpenStream(link.StreamHeader{Type: link.StreamControl})
+	if err != nil {
+		return err
+	}
+	s.control = link.NewControl(stream)
+	s.tasks.Go(s.acceptStreams)
+	s.tasks.Go(s.readControl)
+	boot := link.Boot{
+		UnixNano: time.Now().UnixNano(), Hostname: "berth",
+		ABI: s.o.Machine.ABI(s.o.Image), Shares: s.linkShares(),
+	}
+	if err := s.control.Send(link.Control{Boot: &boot}); err != nil {
+		return err
+	}
+	select {
+	case <-s.boot:
+	case <-s.ended:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.Booted().Kernel == "" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.New(s.reason)
+	}
+	s.tasks.Go(s.keepTime)
+	return nil
+}
+
+// bootFailed ends everything and says why in one line. What the machine has to
+// say is more to the point than that the link broke.
+func (s *Sandbox) bootFailed(ctx context.Context, err error) error {
+	if ctx.Err() == nil { // the guest may be ending by itself: its reason is better
+		select {
+		case <-s.ended:
+		case <-time.After(2 * time.Second):
+		}
+	}
+	s.ending(err.Error())
+	s.abort()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Errorf("cannot boot sandbox on machine %s: %s", s.o.Machine.Name(), s.reason)
+}
+
+// watchInstance waits for the machine's end and settles everything.
+func (s *Sandbox) watchInstance() {
+	end := s.instance.Wait()
+	if end.Reason != "" {
+		s.ending(end.Reason)
+	} else {
+		s.ending("the guest shut down")
+	}
+	if s.session != nil {
+		s.session.Close()
+	}
+	s.settleApps()
+	s.logs.close()
+	s.mu.Lock()
+	reason := s.reason
+	if s.closed {
+		end.Console = ""
+	}
+	s.mu.Unlock()
+	s.emit(Event{Ended: &Ended{Reason: reason, Console: end.Console}})
+	close(s.ended)
+}
+
+// acceptStreams serves what the guest opens: its log and its shares.
+func (s *Sandbox) acceptStreams() {
+	for {
+		header, stream, err := s.session.Accept()
+		if err != nil {
+			return
+		}
+		switch header.Type {
+		case link.StreamLog:
+			s.tasks.Go(func() { s.readLogs(stream) })
+		case link.StreamShare:
+			s.tasks.Go(func() { s.serveShare(header.Share, stream) })
+		default:
+			s.log.Warn("guest opened a stream of an unknown type", "type", header.Type)
+			stream.Reset()
+		}
+	}
+}
+
+// serveShare answers the guest's 9P client until it goes away.
+func (s *Sandbox) serveShare(name string, stream *link.Stream) {
+	for _, sh := range s.shares {
+		if sh.name != name || s.o.Machine.ShareSource() != machine.SourceP9 {
+			continue
+		}
+		err := files.Serve(context.Background(), stream, files.Options{
+			Root: sh.HostDir, ReadOnly: sh.ReadOnly, Exclude: sh.Exclude, AllowHostExecuted: sh.AllowHostExecuted,
+			UID: workspaceID, GID: workspaceID, Logger: s.log,
+			Refused: func(op, name string) { s.emit(Event{Refused: &Refused{sh.HostDir, op, name}}) },
+		})
+		if err != nil {
+			s.log.Warn("cannot serve a share", "dir", sh.HostDir, "error", err)
+		}
+		return
+	}
+	s.log.Warn("guest asked for a share that it was not given", "share", name)
+	stream.Reset()
+}

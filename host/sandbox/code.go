@@ -1,0 +1,63 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/berthos/berth/init/link"
+)
+
+// codeDigest is the digest of the code that an App names, as policies have it.
+func (s *Sandbox) codeDigest(name string, a App) (string, error) {
+	if a.InRoot == (a.Image != nil) {
+		return "", errors.New("exactly one of code in the root file system, folder and image must be given")
+	}
+	if !a.InRoot {
+		sum := sha256.Sum256(a.Image)
+		return "sha256:" + hex.EncodeToString(sum[:]), nil
+	}
+	for _, have := range s.o.Image.Index.Apps {
+		if have.Name == name {
+			return have.Code, nil
+		}
+	}
+	return "", fmt.Errorf("the image has no app of this name")
+}
+
+// sendCode brings an app's code into the guest, if it is not in the root file
+// system, and returns the request to start it.
+func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error) {
+	start := link.Start{App: spec.policy.App, Policy: spec.Policy, UID: spec.uid, GID: spec.uid, Shares: []string{}, ReadyMillis: spec.ReadyMillis, Ablate: s.o.Ablate}
+	for _, sh := range s.shares {
+		start.Shares = append(start.Shares, sh.name)
+	}
+	if spec.InRoot {
+		start.CodeDir = "/apps/" + spec.policy.App
+		return start, nil
+	}
+	stream, err := s.session.OpenStream(link.StreamHeader{
+		Type: link.StreamCode, Size: int64(len(spec.Image)),
+		SHA256: strings.TrimPrefix(spec.policy.Code, "sha256:"),
+	})
+	if err != nil {
+		return start, err
+	}
+	defer stream.Close()
+	defer context.AfterFunc(ctx, stream.Reset)()
+	if _, err := bytes.NewReader(spec.Image).WriteTo(stream); err != nil {
+		// A guest that refuses answers before it has read everything.
+		if refused := stream.ReceiveReply(); errors.Is(refused, link.ErrRefused) {
+			err = refused
+		}
+		return start, fmt.Errorf("cannot send code: %w", err)
+	}
+	if err := stream.ReceiveReply(); err != nil {
+		return start, fmt.Errorf("cannot send code: %w", err)
+	}
+	return start, nil
+}

@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+// Event is something that happened. Exactly one of the pointers is set.
+type Event struct {
+	Since time.Duration // since Start was called
+	App   string        // "" if it is about the sandbox
+
+	Started  *Started       // the machine runs
+	Step     *link.Step     // a boot step is done
+	Booted   *link.Booted   // the guest waits for apps
+	Enforced *link.Enforced // every restriction is in place, confirmed by the host; nothing of the app has run
+	Ready    *Ready         // the app answers calls
+	Exited   *link.Exited   // the app ended, perhaps to be started again
+	Failed   *link.Failed   // the app will not run
+	Ended    *Ended         // the sandbox is gone
+	Refused  *Refused       // a change in a shared folder was refused because of its name
+}
+
+// Started says on what the sandbox runs.
+type Started struct {
+	Machine string
+	Notes   []string
+}
+
+// Ready lists what an app offers.
+type Ready struct {
+	Exports []protocol.Export
+}
+
+// Ended says why the sandbox is gone; Console are the guest's last lines if it
+// did not end in order.
+type Ended struct {
+	Reason  string
+	Console string
+}
+
+// Refused is a change that the file server did not carry out.
+type Refused struct {
+	HostDir string
+	Op      string
+	Name    string
+}
+
+// eventBuffer is how far OnEvent may lag behind before the sandbox waits for it.
+const eventBuffer = 256
+
+// emit queues an event. Refused changes, of which a guest can cause any number,
+// are dropped when OnEvent is too slow.
+func (s *Sandbox) emit(e Event) {
+	e.Since = time.Since(s.started)
+	if e.Refused == nil {
+		s.events <- e
+		return
+	}
+	select {
+	case s.events <- e:
+	default:
+	}
+}
+
+// tell calls OnEvent until the last event, Ended.
+func (s *Sandbox) tell() {
+	for e := range s.events {
+		if s.o.OnEvent != nil {
+			s.o.OnEvent(e)
+		}
+		if e.Ended != nil {
+			return
+		}
+	}
+}
