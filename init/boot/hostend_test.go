@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -227,5 +226,3 @@ func (h *hostEnd) shutdown() {
 		}
 	}
 }
-
-var _ = net.Dial

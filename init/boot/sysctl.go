@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strings"
 )
 
@@ -63,21 +62,16 @@ func (p *pid1) sysctls(context.Context) error {
 }
 
 func (p *pid1) sysctl(s sysctl) error {
-	path := filepath.Join("/proc/sys", s.key)
 	name := strings.ReplaceAll(s.key, "/", ".")
-	err := p.sys.WriteFile(path, s.value)
+	got, err := p.sys.Sysctl("/proc/sys/"+s.key, s.value)
 	if errors.Is(err, fs.ErrNotExist) && !s.required {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot set sysctl %s to %q: %w", name, s.value, err)
 	}
-	got, err := p.sys.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("cannot read back sysctl %s: %w", name, err)
-	}
-	if strings.TrimSpace(string(got)) != s.value {
-		return fmt.Errorf("cannot set sysctl %s: it is %q, not %q", name, strings.TrimSpace(string(got)), s.value)
+	if got != s.value {
+		return fmt.Errorf("cannot set sysctl %s to %q: it stays %q", name, s.value, got)
 	}
 	return nil
 }

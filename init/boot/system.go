@@ -20,8 +20,9 @@ type System struct {
 
 	Mkdir     func(path string, mode fs.FileMode) error // with parents; an existing one is fine
 	RemoveAll func(path string) error
-	ReadFile  func(path string) ([]byte, error)
-	WriteFile func(path, value string) error // an existing file
+
+	// Sysctl writes a value below /proc/sys and returns what is read back.
+	Sysctl func(path, value string) (string, error)
 
 	Mount   func(m mount) error
 	Unmount func(target string) error

@@ -1,18 +1,12 @@
 package boot
 
 import (
-	"bufio"
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cavaliergopher/cpio"
@@ -29,24 +23,6 @@ type guestVM struct {
 	ended   chan error
 }
 
-// lockedBuffer collects the console.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // testKernel finds a built kernel, or skips.
 func testKernel(t *testing.T) string {
 	t.Helper()
@@ -61,24 +37,6 @@ func testKernel(t *testing.T) string {
 		t.Skip("no qemu-system-x86_64: install qemu-system-x86")
 	}
 	return path
-}
-
-// buildStatic builds a program as the image does.
-func buildStatic(t *testing.T, pkg, out string) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), out)
-	args := append(append([]string{"build"}, strings.Fields(os.Getenv("BERTH_TEST_BUILDFLAGS"))...),
-		"-trimpath", "-ldflags=-s -w -buildid=", "-o", path, pkg)
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build %s: %v\n%s", pkg, err, msg)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // initramfs writes the smallest root that PID 1 can boot from.
@@ -98,8 +56,13 @@ func initramfs(t *testing.T) string {
 	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp", "sbin"} {
 		add(dir, cpio.TypeDir|0o755, nil)
 	}
-	add("init", cpio.TypeReg|0o755, buildStatic(t, "github.com/berthos/berth/init/cmd/init", "init"))
-	add("sbin/agent-init", cpio.TypeReg|0o755, buildStatic(t, "./testdata/stub", "stub"))
+	for name, program := range map[string]string{"init": "init", "sbin/agent-init": "stub"} {
+		b, err := os.ReadFile(filepath.Join(programs.build(t), program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(name, cpio.TypeReg|0o755, b)
+	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,13 +135,4 @@ func TestVM(t *testing.T) {
 	if err := <-vm.ended; err != nil {
 		t.Errorf("QEMU: %v", err)
 	}
-}
-
-func TestVMPanic(t *testing.T) {
-	t.Skip("needs sysrq")
-	_ = errors.New
-	_ = fmt.Sprint
-	_ = io.EOF
-	_ = bufio.NewReader
-	_ = context.Background
 }

@@ -89,11 +89,11 @@ func app(args []string, spec sandbox.Spec) {
 	for {
 		c, err := l.Accept()
 		check(err)
-		go serve(args, c.(*net.UnixConn), spec)
+		go serve(args, c.(*net.UnixConn))
 	}
 }
 
-func serve(args []string, c *net.UnixConn, spec sandbox.Spec) {
+func serve(args []string, c *net.UnixConn) {
 	defer c.Close()
 	r := bufio.NewReader(c)
 	line, err := r.ReadBytes('\n')
@@ -122,29 +122,37 @@ func serve(args []string, c *net.UnixConn, spec sandbox.Spec) {
 	case protocol.TypeStream:
 		_, _ = io.Copy(c, r)
 	case protocol.TypeCall:
-		call(req, out, spec)
+		call(req, out)
 	}
 }
 
-// call serves the exports "echo", "die" and "read" (a file, by path).
-func call(req protocol.Request, out *json.Encoder, spec sandbox.Spec) {
+// call serves the exports "echo", "die", "panic", "read" and "write", the
+// latter two of a file by its path.
+func call(req protocol.Request, out *json.Encoder) {
+	var path string
+	var result any = req.Input
+	var err error
 	switch req.Export {
 	case "die":
 		os.Exit(9)
 	case "panic":
-		// In a VM, as root of the guest: the kernel's own end.
-		_ = os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
+		// In a VM, as root of the guest: the end of the kernel.
+		err = os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
 	case "read":
-		var path string
 		check(json.Unmarshal(req.Input, &path))
-		b, err := os.ReadFile(path)
-		if err != nil {
-			_ = out.Encode(protocol.Message{Type: protocol.TypeError, Error: &protocol.Error{Code: protocol.CodeFailed, Message: err.Error()}})
-			return
-		}
-		text, _ := json.Marshal(string(b))
-		_ = out.Encode(protocol.Message{Type: protocol.TypeResult, Output: text})
+		var b []byte
+		b, err = os.ReadFile(path)
+		result = string(b)
+	case "write":
+		check(json.Unmarshal(req.Input, &path))
+		err = os.WriteFile(path, []byte("x"), 0o600)
+		result = nil
+	}
+	if err != nil {
+		_ = out.Encode(protocol.Message{Type: protocol.TypeError, Error: &protocol.Error{Code: protocol.CodeFailed, Message: err.Error()}})
 		return
 	}
-	_ = out.Encode(protocol.Message{Type: protocol.TypeResult, Output: req.Input})
+	raw, err := json.Marshal(result)
+	check(err)
+	_ = out.Encode(protocol.Message{Type: protocol.TypeResult, Output: raw})
 }
