@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,6 +143,22 @@ func (g *Group) folder(dir string) error {
 // Procs returns the writable cgroup.procs files, to be handed to the enforcer.
 // They belong to the group and are closed by Remove.
 func (g *Group) Procs() []*os.File { return g.procs }
+
+// Dirs returns the group's folders, so that another process can remove them
+// (RemoveDirs) should this one die.
+func (g *Group) Dirs() []string { return slices.Clone(g.dirs) }
+
+// RemoveDirs kills what is left in a group's folders and removes those that are
+// still there.
+func RemoveDirs(dirs []string) error {
+	g := &Group{}
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			g.dirs = append(g.dirs, dir)
+		}
+	}
+	return g.Remove()
+}
 
 // Kill ends every process of the group. It does not wait for their end.
 func (g *Group) Kill() error {
