@@ -16,11 +16,15 @@ func (c *compiler) capability(p *policy.Policy, of manifest.Capability) {
 	case manifest.FilesystemWrite:
 		c.write(p, of)
 	case manifest.NetworkConnect:
+		if len(p.Connect) == 0 {
+			c.note(of.Pos, "network:connect reaches only ports that the app itself has bound: nothing outside the sandbox can be connected to yet")
+		}
 		p.Connect = append(p.Connect, of.Port())
-		c.note(of.Pos, "%s reaches only ports that the app itself has bound: nothing outside the sandbox can be connected to yet", of)
 	case manifest.NetworkBind:
+		if len(p.Bind) == 0 {
+			c.note(of.Pos, "network:bind opens ports that only the app itself reaches: nothing forwards to them yet")
+		}
 		p.Bind = append(p.Bind, of.Port())
-		c.note(of.Pos, "%s is reached only by the app itself: nothing forwards to it yet", of)
 	default:
 		c.unbuiltCapability(of)
 	}
@@ -72,16 +76,23 @@ func rank(g policy.Path) int {
 	return 0
 }
 
-// noteCovered names each capability that another one makes superfluous.
+// noteCovered names each capability that another one makes superfluous, and
+// the widest of those that do.
 func (c *compiler) noteCovered() {
 	list := c.m.Capabilities
 	for i, of := range list {
+		widest := -1
 		for j, by := range list {
 			same := by.Kind == of.Kind && by.Scope == of.Scope
-			if i != j && by.Covers(of) && (!same || j < i) {
-				c.note(of.Pos, "%s has no effect: %s on line %d covers it", of, by, by.Line)
-				break
+			if i == j || !by.Covers(of) || same && j > i {
+				continue
 			}
+			if widest < 0 || by.Covers(list[widest]) && !list[widest].Covers(by) {
+				widest = j
+			}
+		}
+		if widest >= 0 {
+			c.note(of.Pos, "%s has no effect: %s on line %d covers it", of, list[widest], list[widest].Line)
 		}
 	}
 }

@@ -44,8 +44,13 @@ func Compile(m manifest.Manifest, code string) (policy.Policy, []Note, error) {
 		Limits:  policy.Limits{CPUMilli: m.Resources.CPUMilli, MemoryMB: m.Resources.MemoryMB, Pids: m.Resources.Pids},
 		Exports: exports(m),
 	}
-	for _, capability := range m.Capabilities {
-		c.capability(&p, capability)
+	for _, of := range m.Capabilities {
+		// A manifest that was put together by hand is held to the grammar too.
+		if _, err := manifest.ParseCapability(of.String()); err != nil {
+			c.fail(of.Pos, "", "%s", err)
+			continue
+		}
+		c.capability(&p, of)
 	}
 	p.Paths = c.collapse(p.Paths)
 	p.Connect, p.Bind = unique(p.Connect), unique(p.Bind)
@@ -54,6 +59,9 @@ func Compile(m manifest.Manifest, code string) (policy.Policy, []Note, error) {
 	}
 	if len(c.faults) > 0 {
 		return policy.Policy{}, nil, c.faults.Sorted()
+	}
+	if err := p.Check(); err != nil {
+		return policy.Policy{}, nil, err
 	}
 	slices.SortStableFunc(c.notes, func(a, b Note) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col)) })
 	return p, c.notes, nil

@@ -121,6 +121,8 @@ const (
 	maxLineBytes    = 8192
 	maxTokens       = 16384
 	maxDepth        = 16
+	maxBlank        = 256 // empty lines in a row
+	maxKeys         = 512 // of one block mapping
 	maxCapabilities = 256
 	maxPorts        = 64 // of each of network:connect and network:bind
 	maxExports      = 128

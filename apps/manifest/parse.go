@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -119,13 +120,14 @@ func (d *decoder) version(n node) string {
 }
 
 func (d *decoder) schemaVersion(n node) int {
-	v := d.integer(n, "schema_version", 0, 1<<30)
+	v, err := strconv.Atoi(n.text)
 	switch {
-	case n.kind != kindNumber:
+	case n.kind != kindNumber || err != nil:
+		d.wrong(n, "schema_version", fmt.Sprintf("the number %d", SchemaVersion))
 	case v > SchemaVersion:
 		d.fail(n.pos, "a newer berth reads it", "schema_version is %d, this berth reads %d", v, SchemaVersion)
 	case v < SchemaVersion:
-		d.fail(n.pos, "leave the key out: the current version is meant then", "schema_version is %s, this berth reads %d and nothing older exists", quote(n.text), SchemaVersion)
+		d.fail(n.pos, "leave the key out: the current version is meant then", "schema_version is %d, this berth reads %d and nothing older exists", v, SchemaVersion)
 	}
 	return v
 }

@@ -23,18 +23,14 @@ func checkPath(scope string) *Error {
 		return fault
 	}
 	if !strings.HasPrefix(scope, "/") {
-		hint := "a scope is an absolute path below " + strings.Join(Roots(), ", ")
-		if clean := path.Clean("/" + scope); slices.Contains(Roots(), root(clean)) {
-			hint = fmt.Sprintf("write %q", clean)
-		}
-		return &Error{Msg: "the path is not absolute", Hint: hint}
+		return &Error{Msg: "the path is not absolute", Hint: absolute(scope)}
 	}
 	clean := path.Clean(scope)
 	if !slices.Contains(Roots(), root(clean)) {
 		return &Error{Msg: fmt.Sprintf("no scope can name %s", quote(clean)), Hint: "a scope names " + strings.Join(Roots(), ", ") + " or a folder below one of them"}
 	}
 	if clean != scope {
-		return &Error{Msg: "the path is not in its canonical form", Hint: fmt.Sprintf("write %q", clean)}
+		return &Error{Msg: "the path is not in its canonical form", Hint: "write " + quote(clean)}
 	}
 	if !norm.NFC.IsNormalString(scope) {
 		return &Error{Msg: "the path has characters in decomposed form, which look like others", Hint: "write " + strconv.QuoteToASCII(norm.NFC.String(scope)) + " (NFC)"}
@@ -48,6 +44,17 @@ func checkPath(scope string) *Error {
 		}
 	}
 	return nil
+}
+
+// absolute is the hint for a relative path.
+func absolute(scope string) string {
+	if clean := path.Clean("/" + scope); slices.Contains(Roots(), root(clean)) {
+		return "write " + quote(clean)
+	}
+	if clean := path.Clean("/workspace/" + scope); root(clean) == "/workspace" {
+		return "write " + quote(clean)
+	}
+	return "a scope is an absolute path below " + strings.Join(Roots(), ", ")
 }
 
 // checkPathText refuses characters that other programs give a meaning, that do

@@ -78,7 +78,8 @@ func (d *decoder) secretName(n node) string {
 	switch {
 	case !ok:
 	case len(s) > 128 || !envName.MatchString(s):
-		d.fail(n.pos, "letters, digits and _, not beginning with a digit; never the value itself", "%s is not a name of a secret", quote(s))
+		// Not quoted: it may be the secret itself.
+		d.fail(n.pos, "letters, digits and _, not beginning with a digit; never the value itself", "this is not a name of a secret")
 	case Reserved(s):
 		d.fail(n.pos, "choose a name of your own, such as MYAPP_"+strings.ToUpper(s), "the name %s is reserved: programs or Berth act on it", quote(s))
 	}

@@ -11,12 +11,9 @@ func nearest(got string, words []string) string {
 	if len(got) > maxName {
 		return ""
 	}
-	best, least := "", 3
-	if len(got) <= 4 {
-		least = 2
-	}
+	best, least := "", min(3, max(1, len(got)/3))+1
 	for _, w := range words {
-		if d := distance(got, w); d < least || best == "" && d == least {
+		if d := distance(got, w); d < least {
 			best, least = w, d
 		}
 	}

@@ -36,13 +36,13 @@ func readYAML(raw []byte) (n node, fault *Error) {
 		return node{}, syntaxFault(err)
 	}
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return node{}, &Error{Msg: "the manifest is empty", Hint: "a manifest has at least name and version"}
+		return node{}, &Error{Pos: Pos{1, 1}, Msg: "the manifest is empty", Hint: "a manifest has at least name and version"}
 	}
 	return fromAST(file.Docs[0].Body, Pos{1, 1})
 }
 
-// checkBytes bounds what the lexer sees: its cost is quadratic in blank lines
-// of a block and its memory is a hundred times the number of tokens.
+// checkBytes bounds what the lexer sees: its cost is quadratic in empty lines
+// at the start of a block, and each token takes hundreds of bytes.
 func checkBytes(raw []byte) *Error {
 	if len(raw) > MaxBytes {
 		return &Error{Msg: fmt.Sprintf("the manifest has %d bytes, at most %d are read", len(raw), MaxBytes)}
@@ -50,11 +50,17 @@ func checkBytes(raw []byte) *Error {
 	if bytes.HasPrefix(raw, []byte{0xff, 0xfe}) || bytes.HasPrefix(raw, []byte{0xfe, 0xff}) {
 		return &Error{Pos: Pos{1, 1}, Msg: "the manifest is UTF-16", Hint: "save it as UTF-8"}
 	}
-	line, structure := 0, 0
+	line, blank, structure := 0, 0, 0
 	for text := range bytes.Lines(raw) {
 		line++
 		if line > maxLines {
 			return &Error{Pos: Pos{line, 1}, Msg: fmt.Sprintf("more than %d lines", maxLines)}
+		}
+		if blank++; len(bytes.TrimSpace(text)) > 0 {
+			blank = 0
+		}
+		if blank > maxBlank {
+			return &Error{Pos: Pos{line, 1}, Msg: fmt.Sprintf("more than %d empty lines in a row", maxBlank)}
 		}
 		if fault := checkLine(text, line); fault != nil {
 			return fault
@@ -88,6 +94,10 @@ func checkLine(text []byte, line int) *Error {
 			comment = true
 		case r == '\t' && !comment:
 			return &Error{Pos: at, Msg: "a tab character", Hint: "YAML is indented with spaces"}
+		case r == '\r':
+			return &Error{Pos: at, Msg: "a carriage return without a line feed", Hint: "save the file with Unix line endings"}
+		case r == 0xfeff:
+			return &Error{Pos: at, Msg: "a byte order mark", Hint: "save the file as UTF-8 without one"}
 		case r != '\t' && !printable(r):
 			return &Error{Pos: at, Msg: fmt.Sprintf("the character U+%04X, which does not print", r), Hint: "remove it"}
 		}
@@ -115,13 +125,14 @@ func tooMany(at Pos) *Error {
 	return &Error{Pos: at, Msg: fmt.Sprintf("too many entries: more than %d pieces of YAML", maxTokens)}
 }
 
-// checkTokens refuses what manifests do not use and bounds nesting, so that
-// the parser, which recurses, stays shallow.
+// checkTokens refuses what manifests do not use and bounds what the parser
+// does not: it recurses for each level, and its cost is quadratic in the keys
+// of a block mapping.
 func checkTokens(tokens token.Tokens) *Error {
 	if len(tokens) > maxTokens {
 		return tooMany(position(tokens[maxTokens]))
 	}
-	var depth depthMeter
+	var nesting nesting
 	for i, t := range tokens {
 		if name := refusedToken(t.Type); name != "" {
 			return &Error{Pos: position(t), Msg: name + " are not part of the manifest format", Hint: refusedHint(t.Type)}
@@ -138,8 +149,11 @@ func checkTokens(tokens token.Tokens) *Error {
 				return &Error{Pos: position(t), Msg: "a colon without a space after it in { }", Hint: "write { key: value }"}
 			}
 		}
-		if depth.add(t) > maxDepth {
+		switch depth, keys := nesting.add(t); {
+		case depth > maxDepth:
 			return &Error{Pos: position(t), Msg: fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+		case keys > maxKeys:
+			return &Error{Pos: position(t), Msg: fmt.Sprintf("a mapping with more than %d keys", maxKeys)}
 		}
 	}
 	return nil
@@ -169,6 +183,10 @@ func refusedHint(t token.Type) string {
 		return `write the value out; a text that begins with * is quoted: "*"`
 	case token.AnchorType, token.MergeKeyType:
 		return "write the value out where it is used"
+	case token.DirectiveType:
+		return "remove the line"
+	case token.MappingKeyType:
+		return "write key: value"
 	}
 	return "quote the text if it is meant literally"
 }
@@ -199,33 +217,48 @@ func glued(tokens token.Tokens, i int) bool {
 	return after.Position.Line == colon.Position.Line && after.Position.Column == colon.Position.Column+1
 }
 
-// depthMeter counts nesting: open brackets, and in block style the columns at
-// which an entry or a key began and has not ended.
-type depthMeter struct {
-	flow    int
-	columns []int
+// nesting follows the structure of a document token by token: open brackets,
+// and in block style the columns at which an entry or a key began and has not
+// ended.
+type nesting struct {
+	flow  int
+	block []level
 }
 
-func (d *depthMeter) add(t *token.Token) int {
+type level struct{ column, keys int }
+
+// add returns how deep t stands, and how many keys its block mapping has.
+func (n *nesting) add(t *token.Token) (depth, keys int) {
 	switch t.Type {
 	case token.MappingStartType, token.SequenceStartType:
-		d.flow++
+		n.flow++
 	case token.MappingEndType, token.SequenceEndType:
-		d.flow--
+		n.flow--
 	case token.CommentType:
 	default:
-		if d.flow > 0 || t.Position == nil {
-			break
-		}
-		col := t.Position.Column
-		for len(d.columns) > 0 && d.columns[len(d.columns)-1] >= col {
-			d.columns = d.columns[:len(d.columns)-1]
-		}
-		if t.Type == token.SequenceEntryType || t.Next != nil && t.Next.Type == token.MappingValueType {
-			d.columns = append(d.columns, col)
+		if n.flow == 0 && t.Position != nil {
+			keys = n.addBlock(t)
 		}
 	}
-	return d.flow + len(d.columns)
+	return n.flow + len(n.block), keys
+}
+
+func (n *nesting) addBlock(t *token.Token) (keys int) {
+	column := t.Position.Column
+	for len(n.block) > 0 && n.block[len(n.block)-1].column >= column {
+		if last := n.block[len(n.block)-1]; last.column == column {
+			keys = last.keys
+		}
+		n.block = n.block[:len(n.block)-1]
+	}
+	key := t.Next != nil && t.Next.Type == token.MappingValueType
+	if key {
+		keys++
+	}
+	if key || t.Type == token.SequenceEntryType {
+		n.block = append(n.block, level{column, keys})
+	}
+	return keys
 }
 
 func position(t *token.Token) Pos {
@@ -249,5 +282,5 @@ func syntaxFault(err error) *Error {
 	if len(msg) > 200 || strings.ContainsFunc(msg, func(r rune) bool { return !printable(r) }) {
 		msg = quote(msg)
 	}
-	return &Error{Pos: position(syntax.GetToken()), Msg: "not valid YAML: " + msg, Hint: "quote texts that contain any of : # { } [ ] , & * ! | > ' \" % @"}
+	return &Error{Pos: position(syntax.GetToken()), Msg: "not valid YAML: " + msg, Hint: "look at the indentation, and quote texts that contain any of : # { } [ ] , & * ! | > ' \" % @"}
 }
