@@ -47,23 +47,12 @@ func Programs() []Program {
 	}
 }
 
-// AppsDir holds one folder for each first-party app.
+// AppsDir holds one folder for each app that an image's recipe names:
+// /apps/<name>/{berth.yml,<name>}, compiled from apps/<name> of this module.
 const AppsDir = "/apps"
 
 // Manifest is the name of an app's manifest in its folder.
 const Manifest = "berth.yml"
-
-// App is a first-party app: the folder of its manifest and main package becomes
-// /apps/<Name>/{berth.yml,<Name>}.
-type App struct {
-	Name    string
-	Package string // folder in the module
-}
-
-// Apps returns the first-party apps, sorted by name.
-func Apps() []App {
-	return []App{{Name: "filesystem", Package: "apps/filesystem"}}
-}
 
 // SeccompDir holds one compiled filter, <class>.bpf, for each class of app.
 const SeccompDir = "/lib/berth/seccomp"

@@ -19,8 +19,9 @@ type Options struct {
 	Arch   string            // x86_64 or arm64
 	Tags   string            // build tags of PID 1 and the enforcer; "ablation" in test images
 	Work   string            // empty folder; the tree's files stay in it
-	Bin    string            // compiled busybox from Busybox
-	Filter map[string][]byte // compiled seccomp filters by file name
+	Apps   []string          // names of first-party apps
+	Bin    string            // compiled busybox, from Busybox
+	Filter map[string][]byte // compiled seccomp filters by file name, from Filters
 	Log    func(string)      // told what is being compiled; nil is silence
 }
 
@@ -128,9 +129,9 @@ func (b *builder) programs(ctx context.Context) error {
 }
 
 func (b *builder) apps(ctx context.Context) error {
-	for _, a := range rootfs.Apps() {
-		b.Log("compiling " + a.Package)
-		if err := b.app(ctx, a); err != nil {
+	for _, name := range b.Apps {
+		b.Log("compiling " + appPackage(name))
+		if err := b.app(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -139,29 +140,36 @@ func (b *builder) apps(ctx context.Context) error {
 
 // app compiles an app into a folder that holds exactly what the root will hold,
 // so that the digest of that folder is the digest of the app in the root.
-func (b *builder) app(ctx context.Context, a rootfs.App) error {
-	dir := filepath.Join(b.Work, "apps", a.Name)
-	program, manifest := filepath.Join(dir, a.Name), filepath.Join(dir, rootfs.Manifest)
-	if err := b.goTool.build(ctx, local(a.Package), program); err != nil {
+func (b *builder) app(ctx context.Context, name string) error {
+	dir := filepath.Join(b.Work, "apps", name)
+	program, manifest := filepath.Join(dir, name), filepath.Join(dir, rootfs.Manifest)
+	if err := b.goTool.build(ctx, local(appPackage(name)), program); err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(b.Module, filepath.FromSlash(a.Package), rootfs.Manifest))
+	data, err := os.ReadFile(manifestOf(b.Module, name))
 	if err != nil {
-		return fmt.Errorf("cannot add app %s to root filesystem: %w", a.Name, err)
+		return fmt.Errorf("cannot add app %s to root filesystem: %w", name, err)
 	}
 	if err := os.WriteFile(manifest, data, 0o644); err != nil {
-		return fmt.Errorf("cannot add app %s to root filesystem: %w", a.Name, err)
+		return fmt.Errorf("cannot add app %s to root filesystem: %w", name, err)
 	}
 	code, _, err := appimage.Build(io.Discard, dir)
 	if err != nil {
 		return err
 	}
-	b.built = append(b.built, App{Name: a.Name, Code: code, Dir: dir})
-	inside := path.Join(rootfs.AppsDir, a.Name)
-	if err := b.layout.program(path.Join(inside, a.Name), program); err != nil {
+	b.built = append(b.built, App{Name: name, Code: code, Dir: dir})
+	inside := path.Join(rootfs.AppsDir, name)
+	if err := b.layout.program(path.Join(inside, name), program); err != nil {
 		return err
 	}
 	return b.layout.file(path.Join(inside, rootfs.Manifest), data)
+}
+
+func appPackage(name string) string { return "apps/" + name }
+
+// manifestOf returns the manifest of an app in the checkout.
+func manifestOf(module, name string) string {
+	return filepath.Join(module, "apps", name, rootfs.Manifest)
 }
 
 func (b *builder) filters(context.Context) error {

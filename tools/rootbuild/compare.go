@@ -19,6 +19,11 @@ func CompareMounted(dir string, want Tree) error {
 	if err != nil {
 		return fmt.Errorf("cannot compare root filesystem: %w", err)
 	}
+	return Compare(got, want)
+}
+
+// Compare names everything in which got is not want.
+func Compare(got, want Tree) error {
 	if g, w := got.List(), want.List(); g != w {
 		return fmt.Errorf("cannot accept root filesystem: %s", firstDifference(g, w))
 	}

@@ -40,6 +40,11 @@ func newGoTool(module, arch string) (goTool, error) {
 	}}, nil
 }
 
+// hostTool compiles programs that run on this machine, with cgo.
+func hostTool(module string) goTool {
+	return goTool{dir: module, env: []string{"CGO_ENABLED=1", "GOFLAGS=", "GOWORK=off", "GO111MODULE=on"}}
+}
+
 // with returns a copy of g that runs in dir and sets more of the environment.
 func (g goTool) with(dir string, env ...string) goTool {
 	return goTool{dir: dir, env: append(g.env[:len(g.env):len(g.env)], env...)}
