@@ -46,6 +46,9 @@ func readJSON(fd uintptr, into any) error {
 // check refuses a Spec that PID 1 has no reason to send, and returns its policy.
 func (s Spec) check() (policy.Policy, error) {
 	p, err := policy.Parse(s.Policy)
+	if err == nil {
+		err = p.Check()
+	}
 	if err != nil {
 		return policy.Policy{}, err
 	}
@@ -57,9 +60,6 @@ func (s Spec) check() (policy.Policy, error) {
 	}
 	if !cleanAbs(s.Code) || s.Code == "/" {
 		return policy.Policy{}, fmt.Errorf("code folder %q is not an absolute, clean path", s.Code)
-	}
-	if len(p.Argv) == 0 || !below(path.Clean(p.Argv[0]), "/app") {
-		return policy.Policy{}, fmt.Errorf("app %q would execute %q, which is not below /app", p.App, p.Argv)
 	}
 	if s.Cgroups < 0 || s.Cgroups > 32 {
 		return policy.Policy{}, fmt.Errorf("%d cgroup descriptors", s.Cgroups)

@@ -17,18 +17,30 @@ const (
 	maxFilter   = 4096 * instruction
 )
 
-// readFilters reads the two filters of the policy's class from the verified
-// root, before the app's tree replaces it.
+// filters are the seccomp programs that apply to the app. Package seccomp says
+// what each is for.
+type filters struct {
+	Allow  []byte `json:"allow"`
+	Deny   []byte `json:"deny"`
+	NoUnix []byte `json:"no_unix"`
+}
+
+// readFilters reads the filters of the policy's class from the verified root,
+// before the app's tree replaces it.
 func (e *enforcer) readFilters() error {
 	p, err := seccomp.For(seccomp.Class(e.policy.Class))
 	if err != nil {
 		return err
 	}
-	if e.Allow, err = readFilter(p.Class.AllowFile()); err != nil {
-		return err
+	for _, f := range []struct {
+		name string
+		into *[]byte
+	}{{p.Class.AllowFile(), &e.Filters.Allow}, {p.Class.DenyFile(), &e.Filters.Deny}, {seccomp.NoUnixFile, &e.Filters.NoUnix}} {
+		if *f.into, err = readFilter(f.name); err != nil {
+			return err
+		}
 	}
-	e.Deny, err = readFilter(p.Class.DenyFile())
-	return err
+	return nil
 }
 
 func readFilter(name string) ([]byte, error) {
@@ -43,25 +55,33 @@ func readFilter(name string) ([]byte, error) {
 }
 
 // loadSeccomp loads the filters, also into the threads that will not live to
-// see the app. The later one logs what it refuses (seccomp.DenyFile).
+// see the app. The last comes last because it refuses any further one.
 func loadSeccomp(e *enforcer) (string, error) {
-	if err := loadFilter(e.Allow, unix.SECCOMP_FILTER_FLAG_TSYNC); err != nil {
+	detail := "class " + e.policy.Class
+	if err := loadFilter(e.Filters.Allow, 0); err != nil {
 		return "", err
 	}
-	if err := loadFilter(e.Deny, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_LOG); err != nil {
+	if e.noUnix() {
+		detail += ", no unix sockets"
+		if err := loadFilter(e.Filters.NoUnix, unix.SECCOMP_FILTER_FLAG_LOG); err != nil {
+			return "", err
+		}
+	}
+	if err := loadFilter(e.Filters.Deny, unix.SECCOMP_FILTER_FLAG_LOG); err != nil {
 		return "", err
 	}
 	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
 	if err != nil || mode != unix.SECCOMP_MODE_FILTER {
 		return "", fmt.Errorf("cannot load seccomp filters: mode is %d (%v)", mode, err)
 	}
-	return "class " + e.policy.Class, nil
+	return detail, nil
 }
 
 func loadFilter(raw []byte, flags uintptr) error {
 	program := make([]unix.SockFilter, len(raw)/instruction)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&program[0])), len(raw)), raw)
 	head := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	flags |= unix.SECCOMP_FILTER_FLAG_TSYNC
 	thread, _, errno := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&head)))
 	if errno != 0 {
 		return fmt.Errorf("cannot load seccomp filter: %w", errno)

@@ -35,7 +35,7 @@ type bind struct {
 	source     string // root of the share in PID 1's tree
 	rel        string // below source; "." is the root
 	target     string // absolute path in the app's tree
-	write      bool   // also if the share is read-only
+	write      bool   // granted; the share may be read-only all the same
 	readOnly   bool   // the mount is read-only
 	ungranted  bool   // only in the test image: there, but closed by Landlock
 }
@@ -45,6 +45,17 @@ type bind struct {
 type layout struct {
 	binds []bind
 	plain []policy.Path // folders of the app's own tree: /workspace above shares, /tmp
+}
+
+// String counts the places and names those that can be written less than asked.
+func (l layout) String() string {
+	s := fmt.Sprintf("%d of shares, %d of its own", len(l.binds), len(l.plain))
+	for _, b := range l.binds {
+		if b.write && b.readOnly {
+			s += fmt.Sprintf("; %s is read-only, as its share is", b.target)
+		}
+	}
+	return s
 }
 
 func capabilityOf(g policy.Path) string {

@@ -43,7 +43,7 @@ func newFilesystem(kind string, attrs int, options ...option) (int, error) {
 // nothing outside dir is reached, whatever happens to the tree meanwhile.
 func open(dir int, name string) (int, error) {
 	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for {

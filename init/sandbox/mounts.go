@@ -60,7 +60,7 @@ func buildAndEnter(e *enforcer) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d of shares, %d of its own", len(l.binds), len(l.plain)), t.enter()
+	return l.String(), t.enter()
 }
 
 // gather clones what the app sees of PID 1's tree, in the order of attaching.

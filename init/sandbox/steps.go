@@ -51,12 +51,11 @@ type enforcer struct {
 
 // plan is what the supervisor hands to the enforcer.
 type plan struct {
-	Spec   Spec     `json:"spec"`
-	Grants []grant  `json:"grants"`
-	Allow  []byte   `json:"allow"` // seccomp filters, read from the verified root
-	Deny   []byte   `json:"deny"`
-	Done   []string `json:"done"`
-	Weaker []string `json:"weaker"`
+	Spec    Spec     `json:"spec"`
+	Grants  []grant  `json:"grants"`
+	Filters filters  `json:"filters"`
+	Done    []string `json:"done"`
+	Weaker  []string `json:"weaker"`
 }
 
 // weaken notes a separation that does not hold on this machine.

@@ -82,6 +82,12 @@ func denyFamilies(but ...uint64) (rules []Rule) {
 	return rules
 }
 
+// NoUnix lists what can speak to a unix socket by its path. A pair of stream
+// sockets can not: it is connected from the start.
+func NoUnix() []Rule {
+	return append(arg("socket", 0, afUnix), Rule{"socketpair", []Cond{{Arg: 1, Mask: sockTypeMask, Value: sockDgram}}})
+}
+
 // denyInternet names the sockets of the internet families that carry neither
 // TCP nor UDP. MPTCP ones would pass Landlock's rules for TCP.
 func denyInternet() (rules []Rule) {

@@ -34,6 +34,11 @@ func (c Class) AllowFile() string { return string(c) + ".bpf" }
 // errno, so a named call is logged and an unknown one is not.
 func (c Class) DenyFile() string { return string(c) + ".deny.bpf" }
 
+// NoUnixFile is the name in Dir of a third filter, for kernels whose Landlock
+// can not tell an app's own unix sockets from those that somebody else made in
+// a granted folder (ABI below 9): it answers EPERM to what can connect to one.
+const NoUnixFile = "no-unix.bpf"
+
 // Low is the mask of arguments that the kernel reads as 32 bits: whatever the
 // upper half holds, the call acts on the lower one.
 const Low = 0xffffffff

@@ -10,54 +10,62 @@ import (
 	libseccomp "github.com/seccomp/libseccomp-golang"
 )
 
-// Filters are the two programs of a class as raw struct sock_filter arrays,
-// with libseccomp's readable form of each.
-type Filters struct {
-	Allow, Deny         []byte
-	AllowText, DenyText string
+// Filter is one program: the kernel's array of struct sock_filter, and what
+// libseccomp prints for people.
+type Filter struct {
+	BPF  []byte
+	Text string
 }
 
-// Files compiles every class for one architecture ("x86_64" or "arm64") and
+// Files compiles every filter for one architecture ("x86_64" or "arm64") and
 // returns the contents of seccomp.Dir by file name.
 func Files(arch string) (map[string][]byte, error) {
+	filters, err := Compile(arch)
+	if err != nil {
+		return nil, err
+	}
 	files := map[string][]byte{}
-	for _, class := range seccomp.Classes() {
-		f, err := Compile(class, arch)
-		if err != nil {
-			return nil, err
-		}
-		files[class.AllowFile()], files[class.DenyFile()] = f.Allow, f.Deny
+	for name, f := range filters {
+		files[name] = f.BPF
 	}
 	return files, nil
 }
 
-// Compile builds the filters of one class for one architecture.
-func Compile(class seccomp.Class, arch string) (Filters, error) {
-	p, err := seccomp.For(class)
-	if err != nil {
-		return Filters{}, err
-	}
-	var f Filters
+// Compile compiles every filter for one architecture, by file name.
+func Compile(arch string) (map[string]Filter, error) {
 	enosys := libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS))
 	eperm := libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM))
-	if f.Allow, f.AllowText, err = build(arch, enosys, libseccomp.ActAllow, p.Allow); err != nil {
-		return Filters{}, fmt.Errorf("cannot compile the allow filter of class %s for %s: %w", class, arch, err)
+	filters := map[string]Filter{}
+	add := func(name string, otherwise, action libseccomp.ScmpAction, rules []seccomp.Rule) (err error) {
+		if filters[name], err = build(arch, otherwise, action, rules); err != nil {
+			err = fmt.Errorf("cannot compile seccomp filter %s for %s: %w", name, arch, err)
+		}
+		return err
 	}
-	if f.Deny, f.DenyText, err = build(arch, libseccomp.ActAllow, eperm, p.Deny); err != nil {
-		return Filters{}, fmt.Errorf("cannot compile the deny filter of class %s for %s: %w", class, arch, err)
+	for _, class := range seccomp.Classes() {
+		p, err := seccomp.For(class)
+		if err != nil {
+			return nil, err
+		}
+		if err := add(class.AllowFile(), enosys, libseccomp.ActAllow, p.Allow); err != nil {
+			return nil, err
+		}
+		if err := add(class.DenyFile(), libseccomp.ActAllow, eperm, p.Deny); err != nil {
+			return nil, err
+		}
 	}
-	return f, nil
+	return filters, add(seccomp.NoUnixFile, libseccomp.ActAllow, eperm, seccomp.NoUnix())
 }
 
 // build compiles one filter: matching calls get action, all others otherwise.
-func build(arch string, otherwise, action libseccomp.ScmpAction, rules []seccomp.Rule) (bpf []byte, text string, err error) {
+func build(arch string, otherwise, action libseccomp.ScmpAction, rules []seccomp.Rule) (Filter, error) {
 	target, err := archOf(arch)
 	if err != nil {
-		return nil, "", err
+		return Filter{}, err
 	}
 	f, err := newFilter(target, otherwise)
 	if err != nil {
-		return nil, "", err
+		return Filter{}, err
 	}
 	defer f.Release()
 	for _, r := range rules {
@@ -66,14 +74,15 @@ func build(arch string, otherwise, action libseccomp.ScmpAction, rules []seccomp
 			continue // the architecture does not have it
 		}
 		if err := f.AddRuleConditionalExact(nr, action, conditions(r)); err != nil {
-			return nil, "", fmt.Errorf("rule %+v: %w", r, err)
+			return Filter{}, fmt.Errorf("rule %+v: %w", r, err)
 		}
 	}
-	if bpf, err = export(f.ExportBPF); err != nil {
-		return nil, "", err
+	bpf, err := export(f.ExportBPF)
+	if err != nil {
+		return Filter{}, err
 	}
-	pfc, err := export(f.ExportPFC)
-	return bpf, string(pfc), err
+	text, err := export(f.ExportPFC)
+	return Filter{bpf, string(text)}, err
 }
 
 // newFilter returns an empty filter for exactly one architecture, which kills
