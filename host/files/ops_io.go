@@ -158,9 +158,12 @@ func (r *request) write() error {
 	return nil
 }
 
-// fsync: fid[4] datasync[4].
+// fsync: fid[4] datasync[4]; the last field is younger than the protocol.
 func (r *request) fsync() error {
-	id, dataOnly := r.in.U32(), r.in.U32()
+	id, dataOnly := r.in.U32(), uint32(0)
+	if r.in.Left() > 0 {
+		dataOnly = r.in.U32()
+	}
 	if err := r.args(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -154,7 +155,8 @@ func (s *session) version(w *worker) error {
 	msize = min(msize, wire.MaxSize)
 	w.out.Reset(wire.Tversion+1, w.tag)
 	w.out.U32(msize)
-	if version == wire.Version {
+	// A client that speaks more (9P2000.L.x) is answered with what it extends.
+	if version == wire.Version || strings.HasPrefix(version, wire.Version+".") {
 		w.out.String(wire.Version)
 		s.msize.Store(msize)
 	} else {

@@ -16,6 +16,9 @@ func NewDecoder(body []byte) *Decoder { return &Decoder{b: body} }
 // OK reports that every field was there and nothing is left over.
 func (d *Decoder) OK() bool { return !d.short && len(d.b) == 0 }
 
+// Left is how many bytes have not been read.
+func (d *Decoder) Left() int { return len(d.b) }
+
 func (d *Decoder) take(n int) []byte {
 	if n > len(d.b) {
 		d.short, d.b = true, nil
