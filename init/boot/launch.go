@@ -61,21 +61,21 @@ func (l *launcher) launch(context.Context) (instance, error) {
 		return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
 	}
 	defer listener.Close()
-	cgroups, uncgroup, err := l.cgroup()
+	group, err := l.cgroup()
 	if err != nil {
 		return nil, failed("cgroup", fmt.Errorf("cannot start app %q: %w", app, err))
 	}
-	ps, err := l.pipes(listener, cgroups)
+	ps, err := newPipes(listener)
 	if err == nil {
 		defer ps.closeTheirs()
 		var child *process
-		child, err = l.p.procs.start(enforcer, []string{enforcer}, []string{}, descriptors(ps.theirs), namespaces())
+		child, err = l.p.procs.start(enforcer, []string{enforcer}, []string{}, descriptors(ps.theirs, group.procs), namespaces())
 		if err == nil {
-			return l.started(ps, child, uncgroup, l.spec(shares, len(cgroups)))
+			return l.started(ps, child, group, l.spec(shares, len(group.procs))), nil
 		}
 		ps.closeOurs()
 	}
-	_ = uncgroup()
+	_ = group.remove()
 	return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
 }
 
@@ -91,13 +91,19 @@ func (l *launcher) listen() (*os.File, error) {
 	return l.p.sys.Listen(socketPath(l.start.App))
 }
 
-// cgroup returns the cgroup.procs files for the enforcer: made here in a VM,
-// inherited on a native machine.
-func (l *launcher) cgroup() ([]*os.File, func() error, error) {
+// cgroup returns the group for a run: made here in a VM, inherited on a native
+// machine.
+func (l *launcher) cgroup() (*group, error) {
 	if l.p.profile == sandbox.ProfileVM {
 		return l.p.sys.Cgroup(l.start.App, l.policy.Limits)
 	}
-	var files []*os.File
+	g := &group{oom: func() bool { return false }}
+	g.remove = func() error {
+		for _, f := range g.procs {
+			_ = f.Close()
+		}
+		return nil
+	}
 	for _, c := range l.p.native.Cgroups {
 		if c.App != l.start.App {
 			continue
@@ -105,16 +111,17 @@ func (l *launcher) cgroup() ([]*os.File, func() error, error) {
 		for _, fd := range c.FDs {
 			dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 			if err != nil {
-				return nil, nil, fmt.Errorf("cannot use descriptor %d of its cgroup: %w", fd, err)
+				return nil, errors.Join(fmt.Errorf("cannot use descriptor %d: %w", fd, err), g.remove())
 			}
-			files = append(files, os.NewFile(uintptr(dup), "cgroup.procs"))
+			g.procs = append(g.procs, os.NewFile(uintptr(dup), "cgroup.procs"))
 		}
 	}
-	return files, func() error { return nil }, nil
+	return g, nil
 }
 
-// pipes makes the descriptors in the order that package sandbox fixes.
-func (l *launcher) pipes(listener *os.File, cgroups []*os.File) (*pipes, error) {
+// newPipes makes the descriptors in the order that package sandbox fixes; those
+// of the cgroup follow.
+func newPipes(listener *os.File) (*pipes, error) {
 	ps := &pipes{}
 	var errs []error
 	childReads := func(ours **os.File) *os.File {
@@ -129,10 +136,10 @@ func (l *launcher) pipes(listener *os.File, cgroups []*os.File) (*pipes, error) 
 	}
 	null, err := os.Open(os.DevNull)
 	errs = append(errs, err)
-	ps.theirs = append([]*os.File{
+	ps.theirs = []*os.File{
 		null, childWrites(&ps.out), childWrites(&ps.err),
 		childReads(&ps.spec), childWrites(&ps.report), childReads(&ps.goes), listener,
-	}, cgroups...)
+	}
 	if err := errors.Join(errs...); err != nil {
 		ps.closeOurs()
 		ps.closeTheirs()
@@ -141,10 +148,13 @@ func (l *launcher) pipes(listener *os.File, cgroups []*os.File) (*pipes, error) 
 	return ps, nil
 }
 
-func descriptors(files []*os.File) []uintptr {
-	fds := make([]uintptr, len(files))
-	for i, f := range files {
-		fds[i] = f.Fd()
+// descriptors returns the numbers of files. Fd makes them block, which is what
+// an app expects of its standard descriptors.
+func descriptors(lists ...[]*os.File) (fds []uintptr) {
+	for _, files := range lists {
+		for _, f := range files {
+			fds = append(fds, f.Fd())
+		}
 	}
 	return fds
 }
@@ -173,9 +183,9 @@ func (l *launcher) spec(shares []sandbox.Share, cgroups int) sandbox.Spec {
 }
 
 // started sends the enforcer its Spec and begins to collect what it prints.
-func (l *launcher) started(ps *pipes, child *process, uncgroup func() error, spec sandbox.Spec) (instance, error) {
+func (l *launcher) started(ps *pipes, child *process, g *group, spec sandbox.Spec) *running {
 	in := &running{
-		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, uncgroup: uncgroup,
+		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, group: g,
 		errors: l.p.logs.writer(l.start.App, "stderr"), drained: make(chan struct{}), exited: make(chan struct{}),
 	}
 	out := l.p.logs.writer(l.start.App, "stdout")
@@ -188,7 +198,7 @@ func (l *launcher) started(ps *pipes, child *process, uncgroup func() error, spe
 		_ = ps.spec.Close()
 	})
 	l.p.spawn("wait", in.wait)
-	return in, nil
+	return in
 }
 
 // cleanup removes what runs leave behind.

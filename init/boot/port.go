@@ -70,10 +70,16 @@ func findPort(ctx context.Context, class, dev string) (string, error) {
 	}
 }
 
-// openInherited takes the connected socket that the machine left at linkFD.
+// openInherited takes the connected socket that the machine left at linkFD. If
+// it left none, the number may belong to Go's runtime, which would not survive
+// its being closed: so it is looked at first.
 func openInherited(context.Context) (link.Conn, error) {
-	if _, err := unix.FcntlInt(linkFD, unix.F_GETFD, 0); err != nil {
-		return nil, fmt.Errorf("descriptor %d, which should be the link, is not open: %w", linkFD, err)
+	domain, err := unix.GetsockoptInt(linkFD, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err == nil && domain != unix.AF_UNIX {
+		err = errors.New("not a unix socket")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d is not the link: %w", linkFD, err)
 	}
 	f := os.NewFile(linkFD, "link")
 	defer f.Close()
@@ -81,10 +87,5 @@ func openInherited(context.Context) (link.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d is not the link: %w", linkFD, err)
 	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		_ = conn.Close()
-		return nil, errors.New("the link is not a unix socket")
-	}
-	return c, nil
+	return conn.(*net.UnixConn), nil
 }

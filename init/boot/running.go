@@ -34,15 +34,15 @@ const maxAnnounce = link.MaxControl / 2
 
 // running is an instance: the enforcer's process, which becomes the app.
 type running struct {
-	l        *launcher
-	child    *process
-	reports  *reports
-	goes     *os.File
-	uncgroup func() error
-	errors   *lineWriter
-	drained  chan struct{} // what it printed is in the log
-	exited   chan struct{}
-	status   string // once exited
+	l       *launcher
+	child   *process
+	reports *reports
+	goes    *os.File
+	group   *group
+	errors  *lineWriter
+	drained chan struct{} // what it printed is in the log
+	exited  chan struct{}
+	status  string // once exited
 
 	mu    sync.Mutex // guards what follows
 	hello net.Conn
@@ -56,6 +56,9 @@ func (r *running) wait() {
 	case <-time.After(drainFor):
 	}
 	r.status = describe(r.child.status)
+	if r.group.oom() {
+		r.status += fmt.Sprintf(" (out of memory: its limit is %d MiB)", r.l.policy.Limits.MemoryMB)
+	}
 	_ = r.goes.Close()
 	_ = r.reports.file.Close()
 	r.mu.Lock()
@@ -63,7 +66,7 @@ func (r *running) wait() {
 		_ = r.hello.Close()
 	}
 	r.mu.Unlock()
-	if err := r.uncgroup(); err != nil {
+	if err := r.group.remove(); err != nil {
 		r.l.p.log.Warn("cannot remove cgroup", "app", r.l.start.App, "error", err)
 	}
 	close(r.exited)

@@ -46,9 +46,7 @@ type System struct {
 	Signal  func(pid int, sig syscall.Signal) error
 	Signals func(ctx context.Context) <-chan os.Signal // SIGCHLD, SIGTERM, SIGINT
 
-	// Cgroup makes the cgroup of an app and returns its cgroup.procs files and
-	// what ends it.
-	Cgroup func(app string, limits policy.Limits) (files []*os.File, remove func() error, err error)
+	Cgroup func(app string, limits policy.Limits) (*group, error)
 
 	Listen func(path string) (*os.File, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
