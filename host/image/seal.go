@@ -25,11 +25,16 @@ func (d *folder) seal(a index.Artifact) (*os.File, error) {
 		return nil, fmt.Errorf("cannot make memory for %s: %w", f.Name(), err)
 	}
 	mem := os.NewFile(uintptr(fd), "memfd:"+a.File)
+	defer mem.Close()
 	if err := fill(mem, f, a); err != nil {
-		mem.Close()
 		return nil, err
 	}
-	return mem, nil
+	// QEMU takes a descriptor for reading only if it cannot write.
+	sealed, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reopen copy of %s: %w", f.Name(), err)
+	}
+	return sealed, nil
 }
 
 func fill(mem, f *os.File, a index.Artifact) error {
@@ -39,9 +44,6 @@ func fill(mem, f *os.File, a index.Artifact) error {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	if _, err := unix.FcntlInt(mem.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return fmt.Errorf("cannot seal copy of %s: %w", f.Name(), err)
-	}
-	if _, err := mem.Seek(0, 0); err != nil {
-		return fmt.Errorf("cannot rewind copy of %s: %w", f.Name(), err)
 	}
 	return nil
 }

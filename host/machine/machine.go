@@ -84,7 +84,8 @@ type Instance interface {
 // End says how an instance ended.
 type End struct {
 	Reason  string // one line: "guest kernel panic: …", "signal: killed", "" if it ended in order
-	Console string // the last lines of the guest's console, if it has one
+	Console string // the last lines of the guest's console
+	Left    string // what could not be removed; the next start tries again
 }
 
 // Fact is one line of a probe's answer.

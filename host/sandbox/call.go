@@ -37,12 +37,12 @@ func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	q := protocol.Request{Export: r.Export, Input: r.Input}
+	q := protocol.Request{ID: rand.Text(), Export: r.Export, Input: r.Input}
 	if r.Upload == nil && r.Download == nil {
 		out, err := protocol.Call(ctx, resetter{conn}, q, r.OnMessage)
 		return out, s.explain(ctx, a, err)
 	}
-	q.ID, q.Stream = rand.Text(), true
+	q.Stream = true
 	raw, err := s.openRaw(ctx, a, q.ID)
 	if err != nil {
 		conn.Reset()

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/berthos/berth/init/link"
@@ -46,6 +47,24 @@ type Refused struct {
 	HostDir string
 	Op      string
 	Name    string
+}
+
+// String is the event on one line, for logs.
+func (e Event) String() string {
+	for _, what := range []struct {
+		name string
+		set  bool
+		v    any
+	}{
+		{"started", e.Started != nil, e.Started}, {"step", e.Step != nil, e.Step}, {"booted", e.Booted != nil, e.Booted},
+		{"enforced", e.Enforced != nil, e.Enforced}, {"ready", e.Ready != nil, nil}, {"exited", e.Exited != nil, e.Exited},
+		{"failed", e.Failed != nil, e.Failed}, {"ended", e.Ended != nil, e.Ended}, {"refused", e.Refused != nil, e.Refused},
+	} {
+		if what.set {
+			return fmt.Sprintf("%8.3f s %s %s %+v", e.Since.Seconds(), what.name, e.App, what.v)
+		}
+	}
+	return "nothing"
 }
 
 // eventBuffer is how far OnEvent may lag behind before the sandbox waits for it.

@@ -233,3 +233,20 @@ func SocketPair() (ours net.Conn, theirs *os.File, err error) {
 	}
 	return ours, theirs, nil
 }
+
+// MemFile returns a file in memory that holds raw, to be inherited.
+func MemFile(name string, raw []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make memory for %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(raw); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot write %s: %w", name, err)
+	}
+	return f, nil
+}

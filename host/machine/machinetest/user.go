@@ -97,3 +97,6 @@ func Folder(t testing.TB) string {
 	}
 	return dir
 }
+
+// Again reports whether this process is the second run, as an ordinary user.
+func Again() bool { return os.Getenv(envAsUser) != "" }

@@ -5,6 +5,7 @@ package native
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -89,19 +90,24 @@ func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance
 		return nil, err
 	}
 	defer art.Close()
-	p, hold, err := m.plan(c)
+	groups, err := m.makeGroups(c)
 	if err != nil {
 		return nil, err
+	}
+	defer groups.close()
+	p, hold, err := m.plan(c, groups)
+	if err != nil {
+		return nil, errors.Join(err, groups.remove())
 	}
 	defer closeAll(hold)
 	ours, theirs, err := keeper.SocketPair()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, groups.remove())
 	}
 	defer theirs.Close()
 	k, err := keeper.Start(keeper.Spec{
 		Job: Job, Plan: p, Dir: c.Dir.Path, Mounts: m.root,
-		Files: []*os.File{theirs, art.Root},
+		Files: append(append([]*os.File{theirs}, groups.files...), art.Root),
 		Hold:  append(hold, c.Dir.Lock()),
 	})
 	if err != nil {
@@ -114,11 +120,11 @@ func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance
 		k.Wait()
 		return nil, err
 	}
-	return &instance{Conn: ours, keeper: k}, nil
+	return &instance{Conn: ours, keeper: k, notes: groups.notes}, nil
 }
 
-func (m *Machine) plan(c machine.Config) (p plan, hold []*os.File, err error) {
-	p = plan{Root: m.root, Stage: filepath.Join(c.Dir.Path, "stage"), Data: c.Image.Index.Root.DataSize, Unpack: m.o.Unpack, Pass: 1}
+func (m *Machine) plan(c machine.Config, g *groups) (p plan, hold []*os.File, err error) {
+	p = plan{Root: m.root, Stage: filepath.Join(c.Dir.Path, "stage"), Data: c.Image.Index.Root.DataSize, Unpack: m.o.Unpack, Pass: 1 + len(g.files)}
 	for _, s := range c.Shares {
 		ps := planShare{Name: s.Name, Dir: s.HostDir, ReadOnly: s.ReadOnly}
 		if err := ps.look(); err != nil {
@@ -129,7 +135,7 @@ func (m *Machine) plan(c machine.Config) (p plan, hold []*os.File, err error) {
 	if err := os.Mkdir(p.Stage, 0o700); err != nil {
 		return p, nil, fmt.Errorf("cannot make the stage: %w", err)
 	}
-	p.Init = []string{string(m.Profile()), "{}"}
+	p.Init = []string{string(m.Profile()), g.config}
 	if !m.root {
 		return p, nil, nil
 	}
@@ -176,7 +182,7 @@ func Prepare(t keeper.Task) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	planFile, err := memFile("plan", raw)
+	planFile, err := keeper.MemFile("plan", raw)
 	if err != nil {
 		return nil, err
 	}
@@ -191,18 +197,19 @@ func Prepare(t keeper.Task) (*exec.Cmd, error) {
 type instance struct {
 	net.Conn
 	keeper *keeper.Keeper
+	notes  []string
 }
 
 func (i *instance) Link() net.Conn               { return i.Conn }
 func (i *instance) BindPath(share string) string { return bindDir(share) }
-func (i *instance) Notes() []string              { return nil }
+func (i *instance) Notes() []string              { return i.notes }
 func (i *instance) Kill()                        { i.keeper.Kill() }
 
 // Wait says nothing for an init that exited as it was told to.
 func (i *instance) Wait() machine.End {
 	end := i.keeper.Wait()
 	i.Conn.Close()
-	e := machine.End{Console: end.Console}
+	e := machine.End{Console: end.Console, Left: end.Left}
 	if !end.OK {
 		e.Reason = "init ended: " + end.Status
 	}
@@ -214,3 +221,5 @@ func closeAll(files []*os.File) {
 		f.Close()
 	}
 }
+
+func leftovers(dirs []string) runtimedir.Leftovers { return runtimedir.Leftovers{Cgroups: dirs} }

@@ -79,23 +79,6 @@ func (s *planShare) reopen() (int, error) {
 	return fd, nil
 }
 
-// file returns the plan as an anonymous file to be inherited.
-func memFile(name string, raw []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make memory for %s: %w", name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err = f.Write(raw); err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("cannot write %s: %w", name, err)
-	}
-	return f, nil
-}
-
 func parsePlan(raw []byte) (p plan, err error) {
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return p, fmt.Errorf("cannot read plan: %w", err)

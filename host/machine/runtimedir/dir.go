@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthos/berth/init/cgroup"
 )
 
 // Names in a sandbox's folder.
@@ -27,7 +27,7 @@ type Dir struct {
 
 // Leftovers are things outside of the folder that must go with it.
 type Leftovers struct {
-	Cgroups []string `json:"cgroups"` // absolute paths, each with what is below it
+	Cgroups []string `json:"cgroups"` // folders
 }
 
 // Record notes leftovers before they are made, for whoever has to remove them.
@@ -59,58 +59,13 @@ func Remove(path string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot read leftovers of sandbox: %w", err)
 	}
-	for _, dir := range l.Cgroups {
-		if err := removeCgroup(dir); err != nil {
-			return fmt.Errorf("cannot remove cgroup: %w", err)
-		}
+	if err := cgroup.RemoveDirs(l.Cgroups); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("cannot remove runtime folder of sandbox: %w", err)
 	}
 	return nil
-}
-
-// removeCgroup kills what is left in a cgroup and those below it, then removes
-// them. A cgroup whose processes are dying is busy for a moment, so the caller
-// may have to come again: Collect does at the next start.
-func removeCgroup(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	for range 1000 { // a fork bomb must not hold us for ever
-		err = unix.Rmdir(dir)
-		if err == nil || errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		killAll(dir)
-	}
-	return &os.PathError{Op: "rmdir", Path: dir, Err: err}
-}
-
-func killAll(cgroup string) {
-	raw, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for _, field := range strings.Fields(string(raw)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-			unix.Kill(pid, unix.SIGKILL)
-		}
-	}
 }
 
 // lock takes the lock at path, or fails at once if somebody has it.

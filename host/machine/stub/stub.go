@@ -5,6 +5,7 @@ package stub
 import (
 	"github.com/berthos/berth/host/machine/keeper"
 	"github.com/berthos/berth/host/machine/native"
+	"github.com/berthos/berth/host/machine/qemu"
 )
 
 // Maybe runs the part that args (with the program's name) ask for, if they do.
@@ -16,9 +17,11 @@ func Maybe(args []string) (code int, ok bool) {
 	}
 	switch args[1] {
 	case keeper.Arg:
-		return keeper.Main(map[string]keeper.Job{native.Job: native.Prepare}), true
+		return keeper.Main(map[string]keeper.Job{native.Job: native.Prepare, qemu.Job: qemu.Prepare}), true
 	case native.StubArg:
 		return native.Stub(args[2:]), true
+	case qemu.StubArg:
+		return qemu.Stub(args[2:]), true
 	}
 	return 0, false
 }

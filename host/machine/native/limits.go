@@ -1,0 +1,73 @@
+package native
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/machine"
+	"github.com/berthos/berth/init/boot"
+	"github.com/berthos/berth/init/cgroup"
+)
+
+// groups are the cgroups of a sandbox's apps, made by the host, which alone may.
+type groups struct {
+	byApp  map[string]*cgroup.Group
+	files  []*os.File // cgroup.procs, for /sbin/init to inherit
+	config string     // its second argument, which says whose they are
+	notes  []string
+}
+
+// firstGroupFD is the first descriptor after the link in /sbin/init.
+const firstGroupFD = 4
+
+// makeGroups makes a cgroup for each app. An ordinary user may have none, which
+// is noted; for root it is required.
+func (m *Machine) makeGroups(c machine.Config) (*groups, error) {
+	g := &groups{byApp: map[string]*cgroup.Group{}}
+	config := boot.NativeConfig{Cgroups: []boot.NativeCgroup{}}
+	var dirs []string
+	for _, app := range c.Apps {
+		group, err := cgroup.Create("berth-"+c.Dir.ID+"-"+app.Name, app.Limits)
+		if err != nil && m.root {
+			g.remove()
+			return nil, hint.Errorf("mount /sys/fs/cgroup, or use --machine qemu", "cannot limit app %q: %w", app.Name, err)
+		}
+		if err != nil {
+			g.notes = append(g.notes, fmt.Sprintf("the memory, processes and CPU time of app %q are not limited: %v", app.Name, err))
+			continue
+		}
+		g.byApp[app.Name] = group
+		dirs = append(dirs, group.Dirs()...)
+		if err := c.Dir.Record(leftovers(dirs)); err != nil {
+			g.remove()
+			return nil, err
+		}
+		for _, missing := range group.Missing {
+			g.notes = append(g.notes, fmt.Sprintf("app %q: %s", app.Name, missing))
+		}
+		own := boot.NativeCgroup{App: app.Name}
+		for _, f := range group.Procs() {
+			own.FDs = append(own.FDs, firstGroupFD+len(g.files))
+			g.files = append(g.files, f)
+		}
+		config.Cgroups = append(config.Cgroups, own)
+	}
+	raw, err := json.Marshal(config)
+	g.config = string(raw)
+	return g, err
+}
+
+// remove removes the groups of a sandbox that was not started.
+func (g *groups) remove() error {
+	var errs []error
+	for _, group := range g.byApp {
+		errs = append(errs, group.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// close forgets the groups: the keeper removes them.
+func (g *groups) close() { closeAll(g.files) }
