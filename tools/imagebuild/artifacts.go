@@ -40,12 +40,33 @@ func writeRoot(ctx context.Context, t rootbuild.Tree, name, tmp string) (index.R
 	if err != nil {
 		return index.Root{}, err
 	}
+	if err := readBack(name, t); err != nil {
+		return index.Root{}, err
+	}
 	digest, size, err := verity.Format(ctx, name)
 	if err != nil {
 		return index.Root{}, err
 	}
 	a, err := artifact(name, filepath.Base(name))
 	return index.Root{Artifact: a, DataSize: size, VerityRoot: digest, VeritySalt: verity.Salt()}, err
+}
+
+// readBack compares what is in the image with what was put in.
+func readBack(name string, want rootbuild.Tree) error {
+	got, err := readRoot(name)
+	if err != nil {
+		return err
+	}
+	return rootbuild.Compare(got, want)
+}
+
+func readRoot(name string) (rootbuild.Tree, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read root image: %w", err)
+	}
+	defer f.Close()
+	return rootbuild.ReadImage(f)
 }
 
 func writeIndex(o Options, in inputs, built []rootbuild.App, root index.Root, dir string) error {

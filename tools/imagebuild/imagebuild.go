@@ -72,7 +72,7 @@ func Build(ctx context.Context, o Options) (Built, error) {
 		Build: func(ctx context.Context, dir string) error { return assemble(ctx, o, in, dir) },
 	})
 	if err != nil {
-		return Built{}, err
+		return Built{}, explain(err)
 	}
 	i, digest, err := index.Read(result.Dir)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/release/index"
 )
 
@@ -35,7 +36,7 @@ func publish(out, digest string, files map[string]string) (changed bool, err err
 	}
 	for name, source := range files {
 		if err := copyFile(filepath.Join(tmp, name), source); err != nil {
-			return false, fmt.Errorf("cannot write image: %w", err)
+			return false, explain(fmt.Errorf("cannot write image: %w", err))
 		}
 	}
 	i, _, err := index.Read(tmp)
@@ -46,6 +47,13 @@ func publish(out, digest string, files map[string]string) (changed bool, err err
 		return false, err
 	}
 	return true, swap(tmp, out)
+}
+
+func explain(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return hint.Errorf("make room, or choose other folders with -o, BERTH_CACHE and TMPDIR", "%w", err)
+	}
+	return err
 }
 
 // replaceable refuses to replace a folder that is no image.

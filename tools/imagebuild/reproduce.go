@@ -186,12 +186,3 @@ func compareRoots(a, b string) error {
 	}
 	return rootbuild.Compare(x, y)
 }
-
-func readRoot(name string) (rootbuild.Tree, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot compare root images: %w", err)
-	}
-	defer f.Close()
-	return rootbuild.ReadImage(f)
-}
