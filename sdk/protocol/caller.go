@@ -51,10 +51,21 @@ func Call(ctx context.Context, conn io.ReadWriteCloser, q Request, on func(Messa
 }
 
 func call(conn io.ReadWriter, q Request, on func(Message)) (json.RawMessage, error) {
-	if err := NewWriter(conn).Request(q); err != nil {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	line, err := encode(q, MaxMessage)
+	if err != nil {
 		return nil, err
 	}
 	r := NewReader(conn)
+	if _, err := conn.Write(line); err != nil {
+		// An app that refuses a line closes before it has read all of it.
+		if m, _ := r.Message(); m.Type == TypeError {
+			return nil, m.Error
+		}
+		return nil, err
+	}
 	for {
 		m, err := r.Message()
 		switch {

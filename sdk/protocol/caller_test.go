@@ -96,3 +96,41 @@ func TestHello(t *testing.T) {
 		}
 	}
 }
+
+// TestCallRefusedLine: an app may answer and close before it has read all of it.
+func TestCallRefusedLine(t *testing.T) {
+	here, there := net.Pipe()
+	go func() {
+		there.Read(make([]byte, 1))
+		there.Write([]byte(`{"type":"error","error":{"code":"invalid_input","message":"too long"}}` + "\n"))
+		there.Close()
+	}()
+	_, err := Call(t.Context(), halves{here}, echo, nil)
+	var e *Error
+	if !errors.As(err, &e) || e.Message != "too long" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// halves is a connection that writes one byte and then fails.
+type halves struct{ net.Conn }
+
+func (h halves) Write(p []byte) (int, error) {
+	n, err := h.Conn.Write(p[:1])
+	return n, errors.Join(err, errors.New("broken pipe"))
+}
+
+func TestCallNothingSent(t *testing.T) {
+	for _, q := range []Request{
+		{ID: "a", Export: "a b"}, {Export: "echo"}, {ID: "a", Export: "echo", Input: []byte("{")},
+		{ID: "a", Export: "echo", Input: []byte(`"` + strings.Repeat("x", MaxMessage) + `"`)},
+	} {
+		here, there := net.Pipe()
+		if _, err := Call(t.Context(), here, q, nil); err == nil {
+			t.Errorf("call of %q was sent", q.Export)
+		}
+		if n, _ := there.Read(make([]byte, 1)); n != 0 {
+			t.Errorf("call of %q sent something", q.Export)
+		}
+	}
+}

@@ -140,17 +140,25 @@ func (w *Writer) Message(m Message) error {
 }
 
 func (w *Writer) send(v any, limit int) error {
+	line, err := encode(v, limit)
+	if err != nil {
+		return err
+	}
+	_, err = w.w.Write(line)
+	return err
+}
+
+func encode(v any, limit int) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("cannot encode line: %w", err)
+		return nil, fmt.Errorf("cannot encode line: %w", err)
 	}
 	if b.Len() > limit {
-		return fmt.Errorf("cannot send %d bytes: %w: at most %d", b.Len(), ErrTooLong, limit)
+		return nil, fmt.Errorf("cannot send %d bytes: %w: at most %d", b.Len(), ErrTooLong, limit)
 	}
-	_, err := w.w.Write(b.Bytes())
-	return err
+	return b.Bytes(), nil
 }
 
 // Cut shortens s to at most limit bytes, at a character's border, and says so.
