@@ -97,6 +97,7 @@ type Fact struct {
 // Result is a probe's answer: what was tried on this host and how it ended.
 type Result struct {
 	Machine  string   `json:"machine"`
+	Variant  string   `json:"variant,omitempty"` // "kvm", "tcg"
 	Boundary Boundary `json:"boundary"`
 	OK       bool     `json:"ok"`
 	Reason   string   `json:"reason"`          // one line

@@ -175,7 +175,7 @@ func (s *Sandbox) startApp(ctx context.Context, spec appSpec, start link.Start) 
 	if err := s.send(link.Control{Start: &start}); err != nil {
 		return s.orReason(fmt.Errorf("cannot start app %q: %w", name, err))
 	}
-	return s.await(ctx, a, func() bool { return a.ready })
+	return s.await(ctx, a, func() bool { return a.ready || s.o.Rehearse && a.enforced != nil })
 }
 
 // await waits until done holds for an app (called with s.mu held), the app is
@@ -230,6 +230,9 @@ func (s *Sandbox) onEnforced(a *app, e *link.Enforced) {
 	}
 	s.change(a, func() { a.enforced = e })
 	s.emit(Event{App: e.App, Enforced: e})
+	if s.o.Rehearse {
+		return
+	}
 	if err := s.send(link.Control{Go: &link.Go{App: e.App}}); err != nil {
 		s.log.Warn("cannot let an app go", "app", e.App, "error", err)
 	}

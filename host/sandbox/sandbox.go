@@ -30,6 +30,9 @@ type Options struct {
 	OnEvent func(Event)
 	// BootTimeout bounds the time from Start to the guest's answer; 0: a minute.
 	BootTimeout time.Duration
+	// Rehearse lets no app execute: Start returns once the enforcement of every
+	// policy is confirmed. It is how a machine is proved.
+	Rehearse bool
 	// Ablate names enforcement steps to leave out. Only the enforcer of the test
 	// image knows how, and only tests can open that image.
 	Ablate []string

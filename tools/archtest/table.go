@@ -49,17 +49,18 @@ var table = []rule{
 	{dir: "apps/filesystem", guest: true, internal: []string{"sdk/go"}},
 
 	// Build tools.
-	{dir: "tools", internal: []string{"kernel", "rootfs", "release", "tools", "init/seccomp", "init/policy", "init/sandbox", "apps", "sdk"},
+	{dir: "tools", internal: []string{"host/hint", "kernel", "rootfs", "release", "tools", "init/seccomp", "init/policy", "init/sandbox", "apps", "sdk"},
 		external: []string{xsys, erofs, "github.com/u-root", "github.com/cavaliergopher/cpio", "github.com/klauspost/compress", "github.com/seccomp/libseccomp-golang", "golang.org/x/mod"}},
 
 	// Host.
 	{dir: "host/hint"},
 	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
 	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
-	{dir: "host/files", external: []string{p9, xsys, "github.com/u-root/uio"}},
+	{dir: "host/files", internal: []string{"host/hint"}, external: []string{p9, xsys, "github.com/u-root/uio"}},
 	{dir: "host/denial", internal: []string{"init/policy", "sdk/protocol"}},
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
 	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
+	{dir: "host/sandbox/choose", internal: []string{"host/hint", "host/machine", "host/image", "host/sandbox", "apps/appimage", "init/policy"}, external: []string{xsys}},
 	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
 	{dir: "host/berth", internal: []string{"host"}},
 }

@@ -82,7 +82,7 @@ func (m *Machine) ABI(*image.Image) int { return 0 }
 
 // Start makes the namespaces and the mount tree and executes /sbin/init.
 func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance, error) {
-	if err := check(); err != nil {
+	if err := Check(); err != nil {
 		return nil, err
 	}
 	art, err := c.Image.Seal(false)

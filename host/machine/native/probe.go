@@ -24,8 +24,8 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// check refuses kernels on which nothing can be enforced.
-func check() error {
+// Check refuses kernels on which nothing can be enforced.
+func Check() error {
 	switch abi := landlockABI(); {
 	case abi == 0:
 		return hint.Errorf("boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in its lsm= list, or use --machine qemu",

@@ -19,8 +19,8 @@ var programs = map[string]struct{ program, pkg string }{
 // desktop started.
 var usual = []string{"/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/run/current-system/sw/bin"}
 
-// find returns QEMU's absolute path.
-func find(arch string) (string, error) {
+// Find returns QEMU's absolute path.
+func Find(arch string) (string, error) {
 	p, ok := programs[arch]
 	if !ok {
 		return "", hint.Errorf("use --machine native", "cannot use machine qemu: it does not boot %s images yet", arch)
@@ -41,8 +41,8 @@ func find(arch string) (string, error) {
 	return path, nil
 }
 
-// version asks QEMU for its version.
-func version(path string) (string, error) {
+// Version asks QEMU for its version.
+func Version(path string) (string, error) {
 	out, err := exec.Command(path, "--version").Output()
 	if err != nil {
 		return "", fmt.Errorf("cannot ask %s for its version: %w", path, err)
@@ -51,8 +51,8 @@ func version(path string) (string, error) {
 	return strings.TrimPrefix(line, "QEMU emulator version "), nil
 }
 
-// hasKVM says why this process cannot even try KVM, or nil.
-func hasKVM() error {
+// HasKVM says why this process cannot even try KVM, or nil.
+func HasKVM() error {
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	switch {
 	case err == nil:

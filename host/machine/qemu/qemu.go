@@ -37,6 +37,9 @@ type Machine struct{ o Options }
 // New returns the machine.
 func New(o Options) *Machine { return &Machine{o: o} }
 
+// Accel is how the guest's processor is run.
+func (m *Machine) Accel() Accel { return m.o.Accel }
+
 // Name returns machine.QEMU.
 func (m *Machine) Name() string { return machine.QEMU }
 
@@ -77,7 +80,7 @@ func memory(apps []machine.App) int {
 
 // Start boots the image.
 func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance, error) {
-	path, err := find(c.Image.Index.Arch)
+	path, err := Find(c.Image.Index.Arch)
 	if err != nil {
 		return nil, err
 	}
