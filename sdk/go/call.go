@@ -28,9 +28,10 @@ const lastWord = 2 * time.Second
 
 // call is one call in progress; its context carries it.
 type call struct {
-	out    *protocol.Writer
-	over   atomic.Bool
-	stream func() (*RawStream, error)
+	out     *protocol.Writer
+	over    atomic.Bool
+	streams bool // it has a raw stream, which stream waits for
+	stream  func() (*RawStream, error)
 }
 
 type callKey struct{}
@@ -68,11 +69,17 @@ func Stream(ctx context.Context) (*RawStream, error) {
 	return c.stream()
 }
 
+// HasStream says whether the call was made with a raw stream.
+func HasStream(ctx context.Context) bool {
+	c := callOf(ctx)
+	return c != nil && c.streams
+}
+
 // serveCall runs one call on its connection, until its last line is written.
 func (s *server) serveCall(conn net.Conn, in *protocol.Reader, q protocol.Request) {
 	ctx, cancel := context.WithCancelCause(s.calls)
 	defer cancel(nil)
-	c := &call{out: protocol.NewWriter(conn)}
+	c := &call{out: protocol.NewWriter(conn), streams: q.Stream}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

@@ -244,7 +244,7 @@ func TestExportErrorsStopTheStart(t *testing.T) {
 	fn := func(context.Context, none) (none, error) { return none{}, nil }
 	for want, export := range map[string]func(*berth.App){
 		"taken":                    func(a *berth.App) { berth.Export(a, "x", "", fn); berth.Export(a, "x", "", fn) },
-		"a name has 1 to 64 bytes": func(a *berth.App) { berth.Export(a, "", "", fn) },
+		"a name has 1 to 63 bytes": func(a *berth.App) { berth.Export(a, "", "", fn) },
 		"not a struct or map": func(a *berth.App) {
 			berth.Export(a, "x", "", func(context.Context, int) (none, error) { return none{}, nil })
 		},

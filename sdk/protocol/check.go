@@ -75,16 +75,16 @@ func checkID(id string) error {
 	return nil
 }
 
-// CheckName says whether an export may have this name: 1 to MaxName letters,
-// digits, '_' or '-'.
+// CheckName says whether an export may have this name: a letter, then letters,
+// digits, '_' and '-', at most MaxName.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("a name has 1 to %d bytes, got %d", MaxName, len(name))
 	}
-	for _, c := range []byte(name) {
+	for i, c := range []byte(name) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && !(c >= '0' && c <= '9') && c != '_' && c != '-' {
-			return fmt.Errorf("name %q has a character other than letters, digits, '_' and '-'", name)
+		if !letter && (i == 0 || !(c >= '0' && c <= '9') && c != '_' && c != '-') {
+			return fmt.Errorf("name %q is not a letter followed by letters, digits, '_' and '-'", name)
 		}
 	}
 	return nil

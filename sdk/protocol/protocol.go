@@ -18,7 +18,7 @@ const (
 	MaxAnnounce = 1 << 20  // the announcement's line
 	MaxText     = 16 << 10 // Message.Text and Error.Message; what is longer is cut by the sender
 	MaxID       = 128      // Request.ID
-	MaxName     = 64       // an export's name: letters, digits, '_' and '-'
+	MaxName     = 63       // an export's name: a letter, then letters, digits, '_' and '-'
 )
 
 // Request is the first line of a connection, written by the side that connects.
