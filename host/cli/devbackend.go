@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/berthos/berth/host/control"
+	"github.com/berthos/berth/host/files"
+	"github.com/berthos/berth/host/sandbox"
+	"github.com/berthos/berth/init/link"
+)
+
+var _ control.Backend = (*devRun)(nil)
+
+// Describe is what other commands see of this run.
+func (r *devRun) Describe() control.Description {
+	app, info := r.current(), r.info()
+	d := control.App{Name: app.Manifest.Name, Policy: info.Policy, Manifest: app.File, Exports: info.Exports}
+	for _, s := range r.sb.Shares() {
+		d.Shares = append(d.Shares, control.Share{HostDir: s.HostDir, Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly})
+	}
+	return control.Description{
+		ID: r.sb.ID(), PID: r.pid(), Machine: r.how, Image: r.image, Started: r.sb.Started(), Apps: []control.App{d},
+	}
+}
+
+// Open connects to an app of the sandbox.
+func (r *devRun) Open(ctx context.Context, app string) (link.Half, error) {
+	stream, err := r.sb.Open(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+// Logs follows the sandbox's logs.
+func (r *devRun) Logs(ctx context.Context) <-chan link.LogRecord { return r.sb.Logs(ctx) }
+
+// shares returns the folders of the flags, or the app's private one.
+func (r *devRun) shares() ([]sandbox.Share, error) {
+	if len(r.f.workspaces) == 0 {
+		return r.privateShare()
+	}
+	var shares []sandbox.Share
+	taken := map[string]string{}
+	for _, flag := range r.f.workspaces {
+		dir, ro := strings.CutSuffix(flag, ":ro")
+		s := sandbox.Share{HostDir: dir, Path: "/workspace", ReadOnly: ro, Exclude: r.f.exclude}
+		if len(r.f.workspaces) > 1 {
+			s.Path = "/workspace/" + shareName(dir, r.w.Dir)
+		}
+		if other, ok := taken[s.Path]; ok {
+			return nil, fail(ExitUsage, "rename one of the folders, or share the folder above them", "cannot share %s and %s: both would be %s", other, dir, s.Path)
+		}
+		taken[s.Path] = dir
+		shares = append(shares, s)
+	}
+	return shares, nil
+}
+
+// privateShare is the app's own persistent folder, if it may use one at all.
+func (r *devRun) privateShare() ([]sandbox.Share, error) {
+	for _, p := range r.app.Policy.Paths {
+		if p.Path == "/workspace" || strings.HasPrefix(p.Path, "/workspace/") {
+			dir, err := files.PrivateFolder("", r.app.Manifest.Name)
+			if err != nil {
+				return nil, err
+			}
+			return []sandbox.Share{{HostDir: dir, Path: "/workspace", Exclude: r.f.exclude}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// shareName is the last element of a folder's absolute path.
+func shareName(dir, from string) string {
+	if !strings.HasPrefix(dir, "/") {
+		dir = from + "/" + dir
+	}
+	parts := strings.FieldsFunc(dir, func(c rune) bool { return c == '/' })
+	if len(parts) == 0 {
+		return "root"
+	}
+	return fmt.Sprint(parts[len(parts)-1])
+}

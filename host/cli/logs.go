@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthos/berth/init/link"
+)
+
+func newLogs(w World) *cobra.Command {
+	var asJSON bool
+	var id string
+	cmd := &cobra.Command{
+		Use:   "logs APP",
+		Short: "Follow what an app prints",
+		Long: `Follows the stdout and stderr of an app, and the guest's own log, from now on
+until the sandbox ends. Lines that were lost are counted.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return logs(cmd.Context(), w, args[0], id, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	cmd.Flags().StringVar(&id, "sandbox", "", "id of the sandbox, when several run the app")
+	return cmd
+}
+
+func logs(ctx context.Context, w World, app, id string, asJSON bool) error {
+	client, _, err := findApp(ctx, w, app, id)
+	if err != nil {
+		return err
+	}
+	err = client.Logs(ctx, func(r link.LogRecord) error {
+		if r.App != "" && r.App != app {
+			return nil
+		}
+		return printRecord(w.Out, r, asJSON)
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil // Ctrl-C is how following ends
+	}
+	return err
+}
+
+func printRecord(out io.Writer, r link.LogRecord, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(r)
+	}
+	if r.Dropped > 0 {
+		if _, err := fmt.Fprintf(out, "[%d lines lost]\n", r.Dropped); err != nil {
+			return err
+		}
+	}
+	source := r.App
+	if source == "" {
+		source = "guest"
+	}
+	_, err := fmt.Fprintf(out, "%s %s: %s\n", source, r.Stream, visible(r.Line))
+	return err
+}

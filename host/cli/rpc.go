@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthos/berth/host/control"
+	"github.com/berthos/berth/host/denial"
+	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/sdk/protocol"
+)
+
+type rpcFlags struct {
+	export  string
+	input   string
+	sandbox string
+	stream  bool
+	json    bool
+}
+
+func newRPC(w World) *cobra.Command {
+	var f rpcFlags
+	cmd := &cobra.Command{
+		Use:   "rpc APP --export NAME [--input JSON|-]",
+		Short: "Call an export of an app that runs",
+		Long: `Calls one export of an app in a running sandbox. The result is JSON on stdout;
+a denial, progress and what the app logs go to stderr.
+
+With --stream the call's raw stream is connected too: stdin goes in, what comes
+out goes to stdout, and the result goes to stderr.
+
+Exit codes: 0 done, 2 the input is not understood, 3 the sandbox refused,
+4 no such sandbox, app or export, 5 the app reported an error, 1 anything else.`,
+		Example: `  berth rpc filesystem --export read_file --input '{"path":"hello.txt"}'`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return rpc(cmd.Context(), w, args[0], f)
+		},
+	}
+	cmd.Flags().StringVar(&f.export, "export", "", "name of the export to call")
+	cmd.Flags().StringVar(&f.input, "input", "{}", `input as JSON, or "-" for stdin`)
+	cmd.Flags().StringVar(&f.sandbox, "sandbox", "", "id of the sandbox, when several run the app")
+	cmd.Flags().BoolVar(&f.stream, "stream", false, "connect stdin and stdout to the call's raw stream")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print a denial or an error as JSON on stderr")
+	return cmd
+}
+
+func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
+	input, err := rpcInput(w.In, f)
+	if err != nil {
+		return err
+	}
+	client, d, err := findApp(ctx, w, app, f.sandbox)
+	if err != nil {
+		return err
+	}
+	if err := checkExport(d, f.export); err != nil {
+		return err
+	}
+	q := protocol.Request{ID: rand.Text(), Export: f.export, Input: input, Stream: f.stream}
+	out, err := call(ctx, w, client, d, q)
+	if err != nil {
+		return rpcError(w, d, err, f.json)
+	}
+	result := w.Out
+	if f.stream {
+		result = w.Err
+	}
+	fmt.Fprintln(result, string(out))
+	return nil
+}
+
+// rpcInput returns the input as one JSON value; its size is checked while it
+// is read.
+func rpcInput(in io.Reader, f rpcFlags) (json.RawMessage, error) {
+	raw := []byte(f.input)
+	if f.input == "-" {
+		if f.stream {
+			return nil, fail(ExitUsage, "give the input as an argument", "cannot read both the input and the raw stream from stdin")
+		}
+		var err error
+		if raw, err = io.ReadAll(io.LimitReader(in, protocol.MaxMessage+1)); err != nil {
+			return nil, fmt.Errorf("cannot read the input from stdin: %w", err)
+		}
+	}
+	switch {
+	case len(raw) > protocol.MaxMessage:
+		return nil, fail(ExitUsage, "send bulk data on the call's raw stream: --stream", "cannot send input: more than %d MiB", protocol.MaxMessage>>20)
+	case !utf8.Valid(raw):
+		return nil, fail(ExitUsage, "binary data goes into JSON as base64, or onto the raw stream: --stream", "cannot send input: it is not valid UTF-8")
+	}
+	var v json.RawMessage
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return nil, fail(ExitUsage, `an object is expected, such as '{"path":"hello.txt"}'`, "cannot send input: it is not JSON: %w", err)
+	}
+	return v, nil
+}
+
+// call makes the call and, if asked for, serves its raw stream.
+func call(ctx context.Context, w World, c control.Client, d control.App, q protocol.Request) (json.RawMessage, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn, err := c.Open(ctx, d.Name)
+	if err != nil {
+		return nil, err
+	}
+	on := func(m protocol.Message) {
+		if m.Type == protocol.TypeProgress {
+			fmt.Fprintf(w.Err, "progress: %g of %g %s\n", m.Value, m.Total, visible(m.Text))
+		} else if m.Type == protocol.TypeLog {
+			fmt.Fprintf(w.Err, "%s: %s\n", visible(m.Level), visible(m.Text))
+		}
+	}
+	if !q.Stream {
+		return protocol.Call(ctx, conn, q, on)
+	}
+	copied := make(chan error, 1)
+	go func() { copied <- rawStream(ctx, w, c, d.Name, q.ID) }()
+	out, err := protocol.Call(ctx, conn, q, on)
+	if err != nil {
+		cancel()
+		<-copied
+		return nil, err
+	}
+	return out, <-copied
+}
+
+func rawStream(ctx context.Context, w World, c control.Client, app, id string) error {
+	conn, err := c.Open(ctx, app)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := protocol.NewWriter(conn).Request(protocol.Request{Type: protocol.TypeStream, ID: id}); err != nil {
+		return fmt.Errorf("cannot open the raw stream: %w", err)
+	}
+	go func() {
+		io.Copy(conn, w.In)
+		conn.CloseWrite()
+	}()
+	if _, err := io.Copy(w.Out, conn); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("cannot read the raw stream: %w", err)
+	}
+	return nil
+}
+
+// rpcError turns an error of the call into its report and exit code.
+func rpcError(w World, d control.App, err error, asJSON bool) error {
+	var said *protocol.Error
+	if !errors.As(err, &said) {
+		return fail(ExitFailed, "", "%w", err)
+	}
+	p, parseErr := policy.Parse(d.Policy)
+	if parseErr == nil {
+		if den, ok := denial.Explain(explainContext(d, p), *said); ok {
+			printDenial(w.Err, den, asJSON)
+			return &failure{code: ExitDenied, err: errors.New("")}
+		}
+	}
+	if asJSON {
+		json.NewEncoder(w.Err).Encode(said)
+		return &failure{code: appCode(said), err: errors.New("")}
+	}
+	return fail(appCode(said), "", "%s", visible(said.Error()))
+}
+
+func appCode(e *protocol.Error) int {
+	switch e.Code {
+	case protocol.CodeUnknownExport:
+		return ExitNotFound
+	case protocol.CodeInvalidInput:
+		return ExitUsage
+	}
+	return ExitApp
+}
+
+func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
+	if asJSON {
+		json.NewEncoder(out).Encode(map[string]denial.Denial{"denial": d})
+		return
+	}
+	fmt.Fprint(out, d)
+}
+
+func explainContext(d control.App, p policy.Policy) denial.Context {
+	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest}
+	for _, s := range d.Shares {
+		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly})
+	}
+	return c
+}
+
+func checkExport(d control.App, name string) error {
+	var names []string
+	for _, e := range d.Exports {
+		if e.Name == name {
+			return nil
+		}
+		names = append(names, e.Name)
+	}
+	slices.Sort(names)
+	has := "it exports " + strings.Join(names, ", ")
+	if name == "" {
+		return fail(ExitUsage, has, "cannot call app %q: --export is missing", d.Name)
+	}
+	return fail(ExitNotFound, has, "cannot call app %q: it has no export %q", d.Name, name)
+}
+
+// visible makes text from the sandbox safe to print on a terminal: control
+// characters other than tab are shown, never sent.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

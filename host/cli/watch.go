@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// settle is how long a folder must be quiet before it is built again: editors
+// write a file in several steps.
+const settle = 100 * time.Millisecond
+
+// watch calls changed after the files below dir have changed, until ctx ends.
+// Hidden folders and node_modules are left out.
+func watch(ctx context.Context, dir string, changed func()) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("cannot watch %s: %w", dir, err)
+	}
+	defer w.Close()
+	if err := watchTree(w, dir); err != nil {
+		return err
+	}
+	var quiet <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			return fmt.Errorf("cannot watch %s: %w", dir, err)
+		case e := <-w.Events:
+			if e.Op == fsnotify.Chmod || hidden(filepath.Base(e.Name)) {
+				continue
+			}
+			if e.Has(fsnotify.Create) {
+				watchTree(w, e.Name) // a file, or gone already: nothing to add
+			}
+			quiet = time.After(settle)
+		case <-quiet:
+			quiet = nil
+			changed()
+		}
+	}
+}
+
+func watchTree(w *fsnotify.Watcher, dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		if p != dir && hidden(d.Name()) {
+			return fs.SkipDir
+		}
+		if err := w.Add(p); err != nil {
+			return fmt.Errorf("cannot watch %s: %w", p, err)
+		}
+		return nil
+	})
+}
+
+// hidden names what a build does not read: editors' swap files, .git, …
+func hidden(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || name == "node_modules"
+}

@@ -1,0 +1,47 @@
+// Command app is the bench's app: it answers, streams and reads the counter.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	berth "github.com/berthos/berth/sdk/go"
+	"github.com/berthos/berth/tools/bench/tsc"
+)
+
+func main() { os.Exit(run(context.Background())) }
+
+type text struct {
+	Text string `json:"text"`
+}
+
+type number struct {
+	N uint64 `json:"n"`
+}
+
+func run(ctx context.Context) int {
+	app := berth.New("bench")
+	berth.Export(app, "echo", "Returns its input.", func(_ context.Context, in text) (text, error) { return in, nil })
+	berth.Export(app, "tsc", "Returns the time stamp counter.", func(context.Context, struct{}) (number, error) {
+		return number{tsc.Read()}, nil
+	})
+	berth.Export(app, "copy", "Sends its raw stream back.", func(ctx context.Context, _ struct{}) (number, error) {
+		s, err := berth.Stream(ctx)
+		if err != nil {
+			return number{}, err
+		}
+		defer s.Close()
+		n, err := io.Copy(s, s)
+		if err != nil {
+			return number{}, err
+		}
+		return number{uint64(n)}, s.CloseWrite()
+	})
+	if err := app.Serve(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
