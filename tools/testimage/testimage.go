@@ -4,6 +4,7 @@ package testimage
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -113,6 +114,9 @@ func watchSources(t testing.TB, module string) {
 		err := filepath.WalkDir(filepath.Join(module, dir), func(name string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
 				_, err = os.Stat(name)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // another test's file, gone by now
 			}
 			return err
 		})
