@@ -26,7 +26,7 @@ type Options struct {
 	Arch string
 	// CacheDir is the build cache; see buildcache.Dir for where it is if empty.
 	CacheDir string
-	// WorkDir is where the source is unpacked and compiled: 3 GB. A folder of
+	// WorkDir is where the source is unpacked and compiled: 1 GB. A folder of
 	// the cache if empty.
 	WorkDir string
 	// Jobs is how many compilers run at once; as many as processors if 0.
@@ -98,7 +98,7 @@ func BuildIn(ctx context.Context, opt Options, out string) (Result, error) {
 		return Result{}, fmt.Errorf("cannot use the output folder: %w", err)
 	}
 	if err := b.make(ctx, out); err != nil {
-		return Result{}, explain(err, b.cacheDir)
+		return Result{}, explain(err, out)
 	}
 	return b.result(out, b.key(), false), nil
 }
@@ -233,7 +233,7 @@ func CheckConfig(ctx context.Context, opt Options, dir string, arches ...string)
 		}
 		if i == 0 {
 			if err := b.unpack(ctx, t); err != nil {
-				return explain(err, b.cacheDir)
+				return explain(err, work)
 			}
 		}
 		t.obj = filepath.Join(work, arch)

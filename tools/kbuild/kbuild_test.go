@@ -235,7 +235,7 @@ func TestLostErrorNamesEveryOption(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	full := fmt.Errorf("cannot compile: cc1: fatal error: x.s: No space left on device")
-	if h := hint.Of(explain(full, "/c")); !strings.Contains(h, "3 GB in /c") {
+	if h := hint.Of(explain(full, "/c")); !strings.Contains(h, "1 GB in /c") {
 		t.Errorf("full disk: %q", h)
 	}
 	if h := hint.Of(explain(os.ErrPermission, "/c")); !strings.Contains(h, "BERTH_CACHE") {

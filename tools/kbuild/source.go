@@ -117,14 +117,14 @@ func pipeline(cmds ...*exec.Cmd) error {
 	return failed
 }
 
-// explain adds what can be done about a cache that cannot be written.
-func explain(err error, cacheDir string) error {
+// explain adds what can be done about a place that cannot be written.
+func explain(err error, place string) error {
 	var advice string
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "No space left on device"):
-		advice = "a kernel build needs 3 GB in " + cacheDir + "; set BERTH_CACHE to a folder with more room"
+		advice = "a kernel build needs 1 GB in " + place + "; make room there, or set BERTH_CACHE (or TMPDIR) to a folder that has it"
 	case errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS):
-		advice = cacheDir + " must be writable; set BERTH_CACHE to a folder that is"
+		advice = place + " must be writable; set BERTH_CACHE to a folder that is"
 	default:
 		return err
 	}
