@@ -37,7 +37,6 @@ type bind struct {
 	target     string // absolute path in the app's tree
 	write      bool   // granted; the share may be read-only all the same
 	readOnly   bool   // the mount is read-only
-	ungranted  bool   // only in the test image: there, but closed by Landlock
 }
 
 // layout is what the policy's paths come to: parts of shares to bind, and
@@ -182,4 +181,14 @@ func checkShares(shares []Share) error {
 		}
 	}
 	return nil
+}
+
+// whole returns every share from its root.
+func whole(shares []Share) (binds []bind) {
+	for _, s := range shares {
+		for _, at := range append([]string{s.Path}, s.Aliases...) {
+			binds = append(binds, bind{source: s.Source, rel: ".", target: at, write: true, readOnly: s.ReadOnly})
+		}
+	}
+	return binds
 }

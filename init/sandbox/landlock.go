@@ -78,7 +78,7 @@ func (e *enforcer) askKernel() (err error) {
 }
 
 // noUnix says whether seccomp has to stand in for Landlock's resolve_unix.
-func (e *enforcer) noUnix() bool { return e.abi < abiUnix && !e.ablated(StepSeccomp) }
+func (e *enforcer) noUnix() bool { return e.abi < abiUnix }
 
 // rights returns what a kind of grant allows. What the kernel handles and no
 // rule allows is refused: nothing allows make_char, make_block or resolve_unix.

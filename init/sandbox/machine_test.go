@@ -107,7 +107,7 @@ func (j *job) buildRoot() error {
 		bind(j.Spec.Shares[i].Source, to)
 		j.Spec.Shares[i].Source = "/" + to
 	}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom"} {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		from := "/dev/" + name
 		switch {
 		case name == "null" && j.Break == "no-dev-null":
@@ -264,7 +264,7 @@ func (j *job) runPlain(o *outcome) error {
 	cmd := exec.Command(j.Plain[0], j.Plain[1:]...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces &^ syscall.CLONE_NEWPID} // this process is what it attacks
 	err := cmd.Run()
 	o.Stdout, o.Stderr, o.Code = stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +38,7 @@ func buildAndEnter(e *enforcer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sources, err := e.gather(e.withUngranted(l))
+	sources, err := e.gather(l)
 	if err != nil {
 		return "", err
 	}
@@ -134,17 +133,28 @@ func (e *enforcer) gatherDevices(sources *[]source) error {
 	return nil
 }
 
-// gatherShares takes the granted parts of shares.
+// gatherShares takes the granted parts of shares. In the test image shares can
+// appear whole instead, so that Landlock alone tells what is granted.
 func (e *enforcer) gatherShares(l layout, sources *[]source) error {
 	for _, b := range l.binds {
 		s, k, err := e.takePart(b)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.capability, err)
 		}
-		*sources = append(*sources, s)
-		if !b.ungranted {
-			e.Grants = append(e.Grants, grant{b.target, k})
+		e.Grants = append(e.Grants, grant{b.target, k})
+		if !e.ablated(ablateHide) {
+			*sources = append(*sources, s)
 		}
+	}
+	if !e.ablated(ablateHide) {
+		return nil
+	}
+	for _, b := range whole(e.Spec.Shares) {
+		s, _, err := e.takePart(b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", ablateHide, err)
+		}
+		*sources = append(*sources, s)
 	}
 	return nil
 }
@@ -217,7 +227,11 @@ func (e *enforcer) furnish(t *tree, l layout) error {
 
 // proc mounts a /proc that shows the app's own processes and nothing else.
 func (e *enforcer) proc(t *tree) error {
-	mount, err := newFilesystem("proc", int(e.attrs(attrSafe|attrNoExec|attrReadOnly)), option{"hidepid", "ptraceable"}, option{"subset", "pid"})
+	options := []option{{"hidepid", "ptraceable"}, {"subset", "pid"}}
+	if e.ablated(ablateProc) {
+		options = nil
+	}
+	mount, err := newFilesystem("proc", int(e.attrs(attrSafe|attrNoExec|attrReadOnly)), options...)
 	if err != nil {
 		return err
 	}
@@ -265,22 +279,4 @@ func (e *enforcer) attrs(attrs uint64) uint64 {
 		}
 	}
 	return attrs
-}
-
-// withUngranted adds, if the test image leaves hiding out, each share as a
-// whole below what is granted of it.
-func (e *enforcer) withUngranted(l layout) layout {
-	if !e.ablated(ablateHide) {
-		return l
-	}
-	var whole []bind
-	for _, s := range e.Spec.Shares {
-		for _, at := range append([]string{s.Path}, s.Aliases...) {
-			if !slices.ContainsFunc(l.binds, func(b bind) bool { return b.target == at }) {
-				whole = append(whole, bind{capability: ablateHide, source: s.Source, rel: ".", target: at, ungranted: true})
-			}
-		}
-	}
-	l.binds = append(whole, l.binds...)
-	return l
 }

@@ -47,7 +47,8 @@ func Required(p Profile) []string {
 
 // Parts of the step "mounts" that the test image can leave out.
 const (
-	ablateHide     = "mount-hide"   // shares appear whole, not only what is granted of them
+	ablateHide     = "mount-hide"   // shares appear whole and writable, not what is granted of them
+	ablateProc     = "mount-proc"   // /proc shows everything
 	ablateReadOnly = "mount-ro"     // nothing is mounted read-only
 	ablateNoExec   = "mount-noexec" // shares are mounted without noexec
 	ablateNoDev    = "mount-nodev"  // shares are mounted without nodev

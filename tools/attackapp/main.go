@@ -1,15 +1,188 @@
-// Attackapp tries what a sandbox must refuse and prints what came of it.
+// Attackapp tries what a sandbox must refuse and prints what came of it, one
+// JSON object a line. Tests put it where an app would be.
+//
+//	attackapp [-at main|thread|grandchild] [-user] [-abi N] [ID...]
+//	attackapp -parent ...     as a parent of the above, where the control has none
+//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/berthos/berth/init/sandbox/probe"
+	"golang.org/x/sys/unix"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+// Result is one line of the output.
+type Result struct {
+	ID    string `json:"id"`
+	Errno int    `json:"errno"`
+	Error string `json:"error,omitempty"` // empty: the attack succeeded
+}
 
-func run(args []string) int {
-	raw, err := os.ReadFile("/proc/self/status")
-	fmt.Println(string(raw), err, os.Environ())
-	return 7
+func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
+
+func run(args []string, out io.Writer) int {
+	if len(args) > 0 {
+		if special, ok := specials[args[0]]; ok {
+			return special(args[1:], out)
+		}
+	}
+	flags := flag.NewFlagSet("attackapp", flag.ContinueOnError)
+	at := flags.String("at", "main", "where to attack from: main, thread or grandchild")
+	w := probe.World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary"}
+	flags.BoolVar(&w.User, "user", false, "an ordinary user's machine")
+	flags.IntVar(&w.ABI, "abi", 0, "Landlock ABI of the kernel")
+	if flags.Parse(args) != nil {
+		return 2
+	}
+	switch *at {
+	case "thread":
+		done := make(chan struct{})
+		go func() {
+			runtime.LockOSThread() // never unlocked: another thread than main's
+			attack(w, flags.Args(), out)
+			close(done)
+		}()
+		<-done
+		return 0
+	case "grandchild":
+		return again(append([]string{"-at", "child"}, options(w, flags.Args())...), out)
+	case "child":
+		return again(append([]string{"-at", "main"}, options(w, flags.Args())...), out)
+	}
+	runtime.LockOSThread()
+	attack(w, flags.Args(), out)
+	return 0
+}
+
+func options(w probe.World, ids []string) []string {
+	return append([]string{fmt.Sprintf("-user=%v", w.User), fmt.Sprintf("-abi=%d", w.ABI)}, ids...)
+}
+
+// again executes this program anew and passes its output on.
+func again(args []string, out io.Writer) int {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "attackapp:", err)
+		return 1
+	}
+	return 0
+}
+
+// attack runs the named probes, or all.
+func attack(w probe.World, ids []string, out io.Writer) {
+	for _, p := range probe.All(w) {
+		if len(ids) > 0 && !slices.Contains(ids, p.ID) {
+			continue
+		}
+		r := Result{ID: p.ID}
+		if err := p.Run(w, p.ID); err != nil {
+			var errno syscall.Errno
+			errors.As(err, &errno)
+			r.Errno, r.Error = int(errno), err.Error()
+		}
+		json.NewEncoder(out).Encode(r)
+	}
+}
+
+// specials are what is not an attack in the table.
+var specials = map[string]func([]string, io.Writer) int{
+	"-nothing": func([]string, io.Writer) int { return 0 },
+	"-mount":   func([]string, io.Writer) int { return exitErrno(unix.Mount("probe", "/proc", "tmpfs", 0, "")) },
+	"-parent":  func(args []string, out io.Writer) int { return again(args, out) },
+	"-confined": func(_ []string, out io.Writer) int {
+		runtime.LockOSThread()
+		started := make(chan struct{})
+		go func() { runtime.LockOSThread(); close(started); select {} }()
+		<-started
+		fmt.Fprintln(out, "confined:", probe.Confined())
+		return 0
+	},
+	"-x32": func(_ []string, out io.Writer) int { fmt.Fprintln(out, "x32:", probe.X32()); return 0 },
+	"-int80": func(_ []string, out io.Writer) int {
+		pid, err := probe.ThirtyTwoBit()
+		fmt.Fprintln(out, "int80:", pid, err)
+		return 0
+	},
+	"-environ": environ,
+	"-serve":   serve,
+	"-hang":    hang,
+	"-orphans": orphans,
+}
+
+func exitErrno(err error) int {
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	return int(errno)
+}
+
+// environ prints what the app inherited: arguments, environment, descriptors,
+// working folder and its own pid.
+func environ(args []string, out io.Writer) int {
+	dir, _ := os.Getwd()
+	names, _ := os.ReadDir("/proc/self/fd")
+	for _, n := range names {
+		to, err := os.Readlink("/proc/self/fd/" + n.Name())
+		if err == nil && !strings.HasPrefix(to, "/proc/") && !strings.HasPrefix(to, "anon_inode:") {
+			kind, _, _ := strings.Cut(to, ":")
+			fmt.Fprintln(out, "fd", n.Name(), kind)
+		}
+	}
+	host, _ := os.Hostname()
+	fmt.Fprintln(out, "args", args)
+	fmt.Fprintln(out, "env", os.Environ())
+	fmt.Fprintln(out, "dir", dir, "host", host, "uid", os.Getuid(), "gid", os.Getgid())
+	return 0
+}
+
+// serve answers one line on the inherited socket with the same line.
+func serve(_ []string, out io.Writer) int {
+	l, err := net.FileListener(os.NewFile(3, "listener"))
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 1
+	}
+	c, err := l.Accept()
+	if err != nil {
+		fmt.Fprintln(out, err)
+		return 1
+	}
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	fmt.Fprint(c, line)
+	return 0
+}
+
+// hang waits for SIGTERM and ends with 42.
+func hang(_ []string, out io.Writer) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	fmt.Fprintln(out, "waiting")
+	<-signals
+	return 42
+}
+
+// orphans leaves children of children behind, waits until init has adopted and
+// reaped them all, and ends with 0.
+func orphans([]string, io.Writer) int {
+	for range 20 {
+		if err := exec.Command("/proc/self/exe", "-parent", "-nothing").Run(); err != nil {
+			return 1
+		}
+	}
+	return 0
 }
