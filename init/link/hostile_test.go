@@ -78,7 +78,10 @@ func TestBrokenFramesEndTheSession(t *testing.T) {
 
 func TestWindowExceeded(t *testing.T) {
 	s, peer := hostile(t)
-	_, _ = peer.Write(open(2))
+	_, _ = peer.Write(header(2))
+	if _, _, err := s.Accept(); err != nil { // and never read
+		t.Fatal(err)
+	}
 	for range 2 {
 		_, _ = peer.Write(data(2, strings.Repeat("x", window)))
 	}
