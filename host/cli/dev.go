@@ -91,9 +91,9 @@ func (r *devRun) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	choice, err := choose(ctx, r.f.machine, img)
+	choice, err := chooseMachine(ctx, r.w, r.f.machine, img)
 	if err != nil {
-		return &failure{code: ExitMachine, err: err}
+		return err
 	}
 	r.how, r.image = choice.Machine.Describe(), img.Digest
 	r.say("machine: %s (%s)", r.how, choice.Reason)
