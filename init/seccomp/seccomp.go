@@ -150,8 +150,8 @@ func bits(call string, n uint, values ...uint64) (rules []Rule) {
 	return rules
 }
 
-// Recent returns the numbers of calls newer than the libseccomp of the build
-// machine. From 424 on, numbers are the same on every architecture.
+// Recent returns the numbers of calls that libseccomp releases in use do not
+// know by name. From 424 on, numbers are the same on every architecture.
 func Recent() map[string]int {
 	return map[string]int{
 		"cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453,

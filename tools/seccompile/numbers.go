@@ -10,17 +10,16 @@ import (
 // number returns what libseccomp wants for a call in a filter for target: the
 // number on the machine that compiles. ok is false if target lacks the call.
 //
-// Debian 12's libseccomp can not place a call that it does not know into a
-// filter for another architecture, so filters for arm64 leave the recent calls
-// out wherever they are compiled: there they get ENOSYS.
+// Recent calls go by number, which libseccomp takes for its own architecture
+// only. Filters for arm64 leave them out, wherever they are compiled: they get
+// ENOSYS there, as on an older kernel.
 func number(call string, target libseccomp.ScmpArch) (nr libseccomp.ScmpSyscall, ok bool) {
-	there, err := libseccomp.GetSyscallFromNameByArch(call, target)
-	if err != nil {
-		n, recent := seccomp.Recent()[call]
-		return libseccomp.ScmpSyscall(n), recent && target == libseccomp.ArchAMD64
+	if n, recent := seccomp.Recent()[call]; recent {
+		return libseccomp.ScmpSyscall(n), target == libseccomp.ArchAMD64
 	}
-	if there < 0 {
-		return 0, false // libseccomp's stand-in for "not on this architecture"
+	there, err := libseccomp.GetSyscallFromNameByArch(call, target)
+	if err != nil || there < 0 { // negative: libseccomp's stand-in for "not there"
+		return 0, false
 	}
 	here, err := libseccomp.GetSyscallFromName(call)
 	return here, err == nil
