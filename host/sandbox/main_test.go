@@ -16,6 +16,7 @@ import (
 	"github.com/berthos/berth/apps/appimage"
 	"github.com/berthos/berth/host/image"
 	"github.com/berthos/berth/host/machine"
+	"github.com/berthos/berth/host/machine/keeper"
 	"github.com/berthos/berth/host/machine/machinetest"
 	"github.com/berthos/berth/host/machine/native"
 	"github.com/berthos/berth/host/machine/qemu"
@@ -24,12 +25,16 @@ import (
 	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/release/index"
+	"github.com/berthos/berth/sdk/protocol"
 	"github.com/berthos/berth/tools/testimage"
 )
 
 func TestMain(m *testing.M) {
 	if code, ok := stub.Maybe(os.Args); ok {
 		os.Exit(code)
+	}
+	if order := os.Getenv(envHost); order != "" {
+		os.Exit(runHost(order))
 	}
 	os.Exit(m.Run())
 }
@@ -142,6 +147,8 @@ type running struct {
 	t  testing.TB
 	ws string // the workspace
 
+	machine string // its name
+
 	mu     sync.Mutex // guards events
 	events []sandbox.Event
 }
@@ -165,6 +172,7 @@ func (w world) start(t testing.TB, edit func(*sandbox.Options)) (*running, error
 	if edit != nil {
 		edit(&o)
 	}
+	r.machine = o.Machine.Name()
 	r.Sandbox, err = sandbox.Start(t.Context(), o)
 	if err != nil {
 		if left, _ := os.ReadDir(filepath.Join(rt.Path(), "sandboxes")); len(left) > 0 {
@@ -214,6 +222,18 @@ func (r *running) call(export string, input any) (string, error) {
 }
 
 type obj map[string]any
+
+// progress closes under at the first progress message of a call.
+func progress(under chan struct{}) func(protocol.Message) {
+	var once sync.Once
+	return func(m protocol.Message) {
+		if m.Type == protocol.TypeProgress {
+			once.Do(func() { close(under) })
+		}
+	}
+}
+
+var keeperSocketPair = keeper.SocketPair
 
 func must(t testing.TB, err error) {
 	t.Helper()

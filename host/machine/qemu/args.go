@@ -84,7 +84,7 @@ func (c config) append() string {
 		words = append(words, "no_timer_check", "nolapic_timer", "tsc=reliable", fmt.Sprintf("tsc_early_khz=%d", c.tscKHz))
 	}
 	if c.monitor {
-		words = append(words, "unknown_nmi_panic")
+		words = append(words, "sysctl.kernel.panic_on_unrecovered_nmi=1")
 	}
 	return strings.Join(words, " ")
 }
