@@ -99,7 +99,10 @@ func (w wanted) in(index []byte) (kernel.Pin, error) {
 		_, err = pin.Encode()
 		return pin, err
 	}
-	return kernel.Pin{}, fmt.Errorf("%s has no %s %s (it has: %s)", pin.Suite, pin.Package, pin.PackageVersion, strings.Join(others, ", "))
+	if others == nil {
+		return kernel.Pin{}, fmt.Errorf("%s has no %s at all", pin.Suite, pin.Package)
+	}
+	return kernel.Pin{}, fmt.Errorf("%s has no %s %s, only %s", pin.Suite, pin.Package, pin.PackageVersion, strings.Join(others, ", "))
 }
 
 // maxIndex bounds what is taken from a mirror before it is verified.
@@ -174,8 +177,8 @@ func listed(release []byte, name string) (fetch.Want, error) {
 }
 
 func get(ctx context.Context, url string) ([]byte, error) {
-	if path, ok := strings.CutPrefix(url, "file://"); ok {
-		return os.ReadFile(path)
+	if !strings.HasPrefix(url, "http") {
+		return os.ReadFile(strings.TrimPrefix(strings.TrimPrefix(url, "file:"), "//"))
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
