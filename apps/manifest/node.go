@@ -65,15 +65,16 @@ func fromAST(from ast.Node, near Pos) (node, *Error) {
 	case nil:
 		return node{pos: at, kind: kindNull}, nil
 	case *ast.MappingNode:
-		return fromMap(n.Values, mapStart(n, at))
+		return fromMap(n.Values, mapStart(n, at), n.IsFlowStyle)
 	case *ast.MappingValueNode:
-		return fromMap([]*ast.MappingValueNode{n}, at)
+		return fromMap([]*ast.MappingValueNode{n}, at, n.IsFlowStyle)
 	case *ast.SequenceNode:
 		return fromList(n, at)
 	case *ast.StringNode:
-		return fromString(n, at), nil
+		return fromString(n, at)
 	case *ast.LiteralNode:
-		return node{pos: at, kind: kindText, text: n.Value.Value}, nil
+		// YAML readers differ on white space at the end of a block.
+		return node{pos: at, kind: kindText, text: strings.TrimRight(n.Value.Value, " \n")}, nil
 	case *ast.NullNode:
 		return node{pos: at, kind: kindNull, text: n.Token.Value}, nil
 	case ast.ScalarNode:
@@ -92,7 +93,7 @@ func mapStart(n *ast.MappingNode, at Pos) Pos {
 	return at
 }
 
-func fromMap(values []*ast.MappingValueNode, at Pos) (node, *Error) {
+func fromMap(values []*ast.MappingValueNode, at Pos, flow bool) (node, *Error) {
 	m := node{pos: at, kind: kindMap, fields: make([]field, 0, len(values))}
 	for _, v := range values {
 		key, fault := fromAST(v.Key, at)
@@ -103,9 +104,19 @@ func fromMap(values []*ast.MappingValueNode, at Pos) (node, *Error) {
 		if fault != nil {
 			return node{}, fault
 		}
+		if below := value.pos.Line > key.pos.Line && value.pos.Col <= key.pos.Col; !flow && below && !blockList(v.Value) {
+			return node{}, &Error{Pos: value.pos, Msg: "not valid YAML: the value of " + quote(key.text) + " is not indented", Hint: "indent it further than its key"}
+		}
 		m.fields = append(m.fields, field{key, value})
 	}
 	return m, nil
+}
+
+// blockList reports whether n is a list with dashes, the only value that may
+// stand in its key's column.
+func blockList(n ast.Node) bool {
+	list, ok := n.(*ast.SequenceNode)
+	return ok && !list.IsFlowStyle
 }
 
 func fromList(n *ast.SequenceNode, at Pos) (node, *Error) {
@@ -120,12 +131,17 @@ func fromList(n *ast.SequenceNode, at Pos) (node, *Error) {
 	return list, nil
 }
 
-func fromString(n *ast.StringNode, at Pos) node {
+// fromString refuses plain text that goes on over several lines: it is what a
+// list becomes whose second item is indented too far.
+func fromString(n *ast.StringNode, at Pos) (node, *Error) {
 	switch n.Token.Type {
 	case token.SingleQuoteType, token.DoubleQuoteType:
-		return node{pos: at, kind: kindText, text: n.Value}
+		return node{pos: at, kind: kindText, text: n.Value}, nil
 	}
-	return node{pos: at, kind: classify(n.Value), text: n.Value}
+	if strings.Contains(strings.TrimSpace(n.Token.Origin), "\n") {
+		return node{}, &Error{Pos: at, Msg: "a text without quotes goes on over several lines", Hint: "look at the indentation; long text begins with > and is indented below"}
+	}
+	return node{pos: at, kind: classify(n.Value), text: n.Value}, nil
 }
 
 var (

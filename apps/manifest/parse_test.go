@@ -121,7 +121,7 @@ func TestParse(t *testing.T) {
 		for _, c := range []struct{ what, got, want string }{
 			{"name", m.Name, "full"},
 			{"version", m.Version, "1.0.0-rc.1"},
-			{"description", m.Description, "Two lines,\nkept.\n"},
+			{"description", m.Description, "Two lines,\nkept."},
 			{"runtime", string(m.Runtime), "none"},
 			{"run", strings.Join(m.Run, " "), "/app/full --x"},
 			{"build", strings.Join(m.Build, " "), "go build"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,8 +28,12 @@ func readYAML(raw []byte) (n node, fault *Error) {
 			n, fault = node{}, &Error{Msg: "cannot be read as YAML: the YAML library failed on it", Hint: "simplify the file; every key of a manifest fits on a line or two"}
 		}
 	}()
-	tokens := lexer.Tokenize(strings.ReplaceAll(string(raw), "\r\n", "\n"))
+	text := strings.ReplaceAll(string(raw), "\r\n", "\n")
+	tokens := lexer.Tokenize(text)
 	if fault := checkTokens(tokens); fault != nil {
+		return node{}, fault
+	}
+	if fault := checkComplete(text, tokens); fault != nil {
 		return node{}, fault
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -137,17 +142,8 @@ func checkTokens(tokens token.Tokens) *Error {
 		if name := refusedToken(t.Type); name != "" {
 			return &Error{Pos: position(t), Msg: name + " are not part of the manifest format", Hint: refusedHint(t.Type)}
 		}
-		switch t.Type {
-		case token.DocumentHeaderType:
-			if i > 0 && !onlyComments(tokens[:i]) {
-				return &Error{Pos: position(t), Msg: "a second YAML document", Hint: "one file holds one manifest"}
-			}
-		case token.DocumentEndType:
-			return &Error{Pos: position(t), Msg: "a document end marker (...)", Hint: "remove the line"}
-		case token.MappingValueType:
-			if glued(tokens, i) {
-				return &Error{Pos: position(t), Msg: "a colon without a space after it in { }", Hint: "write { key: value }"}
-			}
+		if fault := checkToken(tokens, i, nesting.flow > 0); fault != nil {
+			return fault
 		}
 		switch depth, keys := nesting.add(t); {
 		case depth > maxDepth:
@@ -157,6 +153,115 @@ func checkTokens(tokens token.Tokens) *Error {
 		}
 	}
 	return nil
+}
+
+// checkToken refuses what this library accepts and the YAML specification, or
+// another reader, does not: a manifest means the same to everybody.
+func checkToken(tokens token.Tokens, i int, flow bool) *Error {
+	t := tokens[i]
+	fault := func(msg, hint string) *Error { return &Error{Pos: position(t), Msg: msg, Hint: hint} }
+	switch t.Type {
+	case token.DocumentHeaderType:
+		if !onlyComments(tokens[:i]) {
+			return fault("a second YAML document", "one file holds one manifest")
+		}
+	case token.DocumentEndType:
+		return fault("a document end marker (...)", "remove the line")
+	case token.LiteralType, token.FoldedType:
+		if !slices.Contains([]string{"|", "|-", "|+", ">", ">-", ">+"}, t.Value) {
+			return fault("the block header "+quote(t.Value), "write | to keep line breaks, > to fold them")
+		}
+	case token.StringType:
+		if flow && strings.ContainsAny(t.Value, "[]{}") {
+			return fault("a bracket in a text without quotes", "put the text in quotes, or balance the brackets")
+		}
+		if strings.HasPrefix(t.Value, "%") {
+			return fault("a text that begins with % without quotes", "put it in quotes")
+		}
+	case token.CollectEntryType:
+		if i == 0 || opens(tokens[i-1].Type) {
+			return fault("a comma with nothing before it", "remove the comma")
+		}
+	case token.MappingValueType:
+		if i > 0 && tokens[i-1].Type == token.MappingValueType {
+			return fault("a colon after a colon", "quote the text if it is meant literally")
+		}
+		if glued(tokens, i) {
+			return fault("a colon without a space after it in { }", "write { key: value }")
+		}
+	}
+	return nil
+}
+
+// checkComplete compares the tokens with the text they were made from: this
+// lexer drops some characters in silence (a lone ! for one), and whatever it
+// does not see, nobody has checked.
+func checkComplete(text string, tokens token.Tokens) *Error {
+	r := reader{text: text, line: 1}
+	for _, t := range tokens {
+		if t.Type == token.DoubleQuoteType { // its Origin lacks parts of escapes
+			if !r.quoted() {
+				return unread(r)
+			}
+			continue
+		}
+		for i := range len(t.Origin) {
+			if c := t.Origin[i]; c != ' ' && c != '\n' {
+				if at, more := r.next(); !more || at != c {
+					return unread(r)
+				}
+			}
+		}
+	}
+	if _, more := r.next(); more {
+		return unread(r)
+	}
+	return nil
+}
+
+// reader gives the characters of a text other than white space.
+type reader struct {
+	text           string
+	pos, line, col int
+}
+
+func (r *reader) next() (byte, bool) {
+	for r.pos < len(r.text) {
+		c := r.text[r.pos]
+		r.pos++
+		if c == '\n' {
+			r.line, r.col = r.line+1, 0
+			continue
+		}
+		if utf8.RuneStart(c) {
+			r.col++
+		}
+		if c != ' ' {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// quoted skips a text in double quotes.
+func (r *reader) quoted() bool {
+	c, more := r.next()
+	if c != '"' {
+		return false
+	}
+	for more {
+		switch c, more = r.next(); c {
+		case '\\':
+			r.pos++ // the character after it, also if that is a quote or a space
+		case '"':
+			return true
+		}
+	}
+	return false
+}
+
+func unread(r reader) *Error {
+	return &Error{Pos: Pos{r.line, max(r.col, 1)}, Msg: "not valid YAML: something here is no part of a key, a value or a comment", Hint: "quote the text if it is meant literally"}
 }
 
 func refusedToken(t token.Type) string {
@@ -198,6 +303,10 @@ func onlyComments(tokens token.Tokens) bool {
 		}
 	}
 	return true
+}
+
+func opens(t token.Type) bool {
+	return t == token.MappingStartType || t == token.SequenceStartType || t == token.CollectEntryType
 }
 
 // glued finds {a:b}, which this library reads as a key with a value and others

@@ -36,7 +36,7 @@ var table = []rule{
 	{dir: "rootfs"},
 
 	// Manifest to policy: pure.
-	{dir: "apps/manifest", external: []string{yaml}},
+	{dir: "apps/manifest", external: []string{yaml, "golang.org/x/text/unicode/norm"}},
 	{dir: "apps/compile", internal: []string{"apps/manifest", "init/policy"}},
 
 	// Guest.
@@ -73,5 +73,6 @@ var guestForbidden = []string{cobra, yaml, "github.com/modelcontextprotocol", "g
 var testExternal = []string{
 	"github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
 	"github.com/elastic/go-seccomp-bpf", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
+	"gopkg.in/yaml.v3", // a second reader of manifests, to compare with
 	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink",
 }
