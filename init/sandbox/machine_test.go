@@ -31,7 +31,7 @@ type job struct {
 	Cgroups []string     // cgroup.procs files of the host to hand over
 	Extra   int          // descriptors above those of the contract, left open by mistake
 	SkipNS  uintptr      // namespaces that are not made
-	Break   string       // damage to the root: "no-dev-null", "wrong-dev-null", "no-etc", "no-filter"
+	Break   string       // damage to the root: "no-dev-full", "wrong-dev-null", "no-etc", "no-filter"
 	Stop    string       // once this line is printed, send SIGTERM to agent-init
 	Call    string       // once enforced, connect to the app's socket and send this line
 }
@@ -110,7 +110,7 @@ func (j *job) buildRoot() error {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		from := "/dev/" + name
 		switch {
-		case name == "null" && j.Break == "no-dev-null":
+		case name == "full" && j.Break == "no-dev-full":
 			continue
 		case name == "null" && j.Break == "wrong-dev-null":
 			from = "/dev/zero"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,7 +33,37 @@ func TestMain(m *testing.M) {
 	case "user": // an ordinary user, who makes a user namespace for the machine
 		os.Exit(userMain())
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "berth-programs-")
+	if err != nil {
+		panic(err)
+	}
+	built.dir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// built holds the programs that tests start, built once each.
+var built struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// build returns a static program with build tags.
+func build(t *testing.T, pkg, tags string) string {
+	t.Helper()
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	name := filepath.Join(built.dir, filepath.Base(pkg)+"-"+tags)
+	if _, err := os.Stat(name); err == nil {
+		return name
+	}
+	cmd := exec.Command("go", "build", "-tags", tags, "-o", name, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return name
 }
 
 func userMain() int {
@@ -114,11 +145,12 @@ func newBase(t *testing.T, profile sandbox.Profile, tags string) base {
 		{"../cmd/agent-init", "sbin/agent-init", tags},
 		{"../../tools/attackapp", "code/attackapp", ""},
 	} {
-		build := exec.Command("go", "build", "-tags", p.tags, "-o", filepath.Join(dir, p.to), p.pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", p.pkg, err, out)
+		raw, err := os.ReadFile(build(t, p.pkg, p.tags))
+		if err != nil {
+			t.Fatal(err)
 		}
+		write(t, filepath.Join(dir, p.to), raw)
+		os.Chmod(filepath.Join(dir, p.to), 0o755)
 	}
 	filters, err := seccompile.Files("x86_64")
 	if err != nil {

@@ -52,8 +52,8 @@ func (e *enforcer) prepare() (app int, err error) {
 
 // readSpec takes what PID 1 hands over and what the app's tree will hide.
 func (e *enforcer) readSpec() (err error) {
-	if pid := os.Getpid(); pid != 1 {
-		return fmt.Errorf("pid is %d: the pid namespace is not the app's own", pid)
+	if err := ownNamespaces(); err != nil {
+		return err
 	}
 	if err := readJSON(FDSpec, &e.Spec); err != nil {
 		return fmt.Errorf("cannot read spec: %w", err)
@@ -66,6 +66,25 @@ func (e *enforcer) readSpec() (err error) {
 		return fmt.Errorf("cannot mark descriptors: %w", err)
 	}
 	return e.readFilters()
+}
+
+// ownNamespaces makes sure that PID 1 shares no namespace with the app that it
+// should have made for it.
+func ownNamespaces() error {
+	for _, kind := range []string{"mnt", "pid", "net", "ipc", "uts"} {
+		own, err := os.Readlink("/proc/thread-self/ns/" + kind)
+		if err != nil {
+			return fmt.Errorf("cannot read own %s namespace: %w", kind, err)
+		}
+		pid1, err := os.Readlink("/proc/1/ns/" + kind)
+		if err != nil {
+			return fmt.Errorf("cannot read PID 1's %s namespace: %w", kind, err)
+		}
+		if own == pid1 {
+			return fmt.Errorf("the %s namespace is PID 1's own, not the app's", kind)
+		}
+	}
+	return nil
 }
 
 // startEnforcer executes this program again, from the root that is left
