@@ -75,6 +75,10 @@ func Build(ctx context.Context, opt Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	return b.cached(ctx)
+}
+
+func (b *build) cached(ctx context.Context) (Result, error) {
 	key := b.key()
 	r, err := b.cache.Do(ctx, buildcache.Job{
 		Kind: "kernel-" + b.arch, Key: key,
