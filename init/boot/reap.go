@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/berthos/berth/init/sandbox"
 )
 
 // processes starts children and reaps every process that ends under PID 1.
@@ -92,4 +94,13 @@ func (p *pid1) startReaping(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// describeApp does so for an app, whose enforcer tells by its own exit status
+// which signal ended it.
+func describeApp(s syscall.WaitStatus) string {
+	if n := s.ExitStatus() - sandbox.ExitSignal; s.Exited() && n > 0 && n <= 64 {
+		return "signal: " + syscall.Signal(n).String()
+	}
+	return describe(s)
 }

@@ -55,7 +55,7 @@ func (r *running) wait() {
 	case <-r.drained:
 	case <-time.After(drainFor):
 	}
-	r.status = describe(r.child.status)
+	r.status = describeApp(r.child.status)
 	if r.group.oom() {
 		r.status += fmt.Sprintf(" (out of memory: its limit is %d MiB)", r.l.policy.Limits.MemoryMB)
 	}

@@ -21,6 +21,7 @@ const (
 	maxRestarts   = 10
 	defaultReady  = 30 * time.Second // from start to ready
 	longestReady  = 10 * time.Minute
+	exitFor       = time.Second // from an app's closed connection to its exit
 	stepGo        = "go"
 	stepReady     = "ready"
 	stepGivenUp   = "restart"
@@ -164,6 +165,12 @@ func (s *supervisor) start(ctx context.Context, inst instance) error {
 func (s *supervisor) explain(ctx context.Context, inst instance, step string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
+	} else {
+		// An app that ends breaks its connection first; its status says more.
+		select {
+		case <-inst.Exited():
+		case <-time.After(exitFor):
+		}
 	}
 	inst.Kill()
 	var own *failure
