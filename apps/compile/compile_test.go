@@ -46,11 +46,14 @@ func TestGolden(t *testing.T) {
 			name = "app-" + filepath.Base(filepath.Dir(file))
 		}
 		t.Run(name, func(t *testing.T) {
-			m, err := manifest.Load(file)
+			source, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.File = "berth.yml"
+			m, err := manifest.Parse("berth.yml", source)
+			if err != nil {
+				t.Fatal(err)
+			}
 			p, notes, err := Compile(m, code)
 			if err != nil {
 				golden(t, name+".golden.txt", refusal(t, err))

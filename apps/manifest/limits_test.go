@@ -3,9 +3,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -123,32 +120,5 @@ func TestManyPorts(t *testing.T) {
 	var faults Errors
 	if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Line != 3+maxPorts+1 {
 		t.Errorf("got %v, want one fault at the first port too many", err)
-	}
-}
-
-func TestLoad(t *testing.T) {
-	dir := t.TempDir()
-	good := filepath.Join(dir, "berth.yml")
-	if err := os.WriteFile(good, []byte("name: a\nversion: 0.1.0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := Load(good); err != nil || m.Name != "a" || m.File != good {
-		t.Fatalf("%+v, %v", m, err)
-	}
-	huge := filepath.Join(dir, "huge.yml")
-	f, err := os.Create(huge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(1<<40, io.SeekStart); err == nil {
-		_ = f.Truncate(1 << 40)
-	}
-	f.Close()
-	for name, file := range map[string]string{"missing": filepath.Join(dir, "none.yml"), "a folder": dir, "sparse and huge": huge} {
-		if _, err := Load(file); err == nil {
-			t.Errorf("%s: accepted", name)
-		} else if strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: several lines: %q", name, err)
-		}
 	}
 }

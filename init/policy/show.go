@@ -18,7 +18,7 @@ const (
 func (p Policy) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "app %s %s\n", p.App, p.Version)
-	fmt.Fprintf(&b, "  code     %s\n", p.Code)
+	fmt.Fprintf(&b, "  code     %s\n", p.code())
 	fmt.Fprintf(&b, "  runs     %s\n", strings.Join(p.quotedArgv(), " "))
 	fmt.Fprintf(&b, "  exports  %s\n", orNone(strings.Join(p.Exports, ", ")))
 	b.WriteString("\nfiles it may use\n")
@@ -37,6 +37,14 @@ func (p Policy) String() string {
 	b.WriteString("\nit can not\n")
 	p.cannot(&b)
 	return b.String()
+}
+
+// code names the digest, unless it is the zero one that stands for none.
+func (p Policy) code() string {
+	if strings.Trim(p.Code, "0") == "sha256:" {
+		return "not built yet"
+	}
+	return p.Code
 }
 
 // baseline is what every app has; the enforcer's README owns the list.
