@@ -248,4 +248,3 @@ func (n *nesting) addBlock(t *token.Token) (keys int) {
 	}
 	return keys
 }
-
