@@ -10,7 +10,7 @@ import (
 // checkAblate accepts the names of steps and of parts of steps. This file is
 // part of the test image's enforcer only, whose index berth refuses for apps.
 func checkAblate(names []string) error {
-	known := append(Required(ProfileVM), ablateHide, ablateProc, ablateReadOnly, ablateNoExec, ablateNoDev)
+	known := append(Required(ProfileVM), ablateSysctls, ablateHide, ablateProc, ablateReadOnly, ablateNoExec, ablateNoDev)
 	for _, name := range names {
 		if name == StepMounts || !slices.Contains(known, name) {
 			return fmt.Errorf("cannot leave out %q: there are %v", name, known)

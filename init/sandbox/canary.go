@@ -86,16 +86,23 @@ func checkCanaries(e *enforcer) (string, error) {
 		if e.ablated(t.layer) || e.abi < t.abi {
 			continue
 		}
-		err := t.try(&e.canary)
-		if err == nil {
-			return "", fmt.Errorf("canary %q was not refused: %s does not hold", t.name, t.layer)
-		}
-		if !errors.Is(err, t.want) {
-			return "", fmt.Errorf("canary %q: want %q from %s, got %w", t.name, t.want, t.layer, err)
+		if err := t.judge(t.try(&e.canary)); err != nil {
+			return "", err
 		}
 		refused++
 	}
 	return fmt.Sprintf("%d refused", refused), nil
+}
+
+// judge wants the answer to be the refusal of the trial's own layer.
+func (t trial) judge(answer error) error {
+	switch {
+	case answer == nil:
+		return fmt.Errorf("canary %q was not refused: %s does not hold", t.name, t.layer)
+	case !errors.Is(answer, t.want):
+		return fmt.Errorf("canary %q: want %q from %s, got %w", t.name, t.want, t.layer, answer)
+	}
+	return nil
 }
 
 // makeSockets makes a listener and a receiver on the own loopback, on ports

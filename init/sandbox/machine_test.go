@@ -31,8 +31,9 @@ type job struct {
 	Cgroups []string     // cgroup.procs files of the host to hand over
 	Extra   int          // descriptors above those of the contract, left open by mistake
 	SkipNS  uintptr      // namespaces that are not made
-	Break   string       // damage to the root: "no-dev-full", "wrong-dev-null", "no-etc", "no-filter"
+	Break   string       // damage to the root: "no-dev-full", "wrong-dev-null", "no-etc", "no-filter", "open-filter", "torn-filter"
 	Stop    string       // once this line is printed, send SIGTERM to agent-init
+	Swap    []string     // once enforced, in the first share: put the second name, or a symlink to it, in place of the first
 	Call    string       // once enforced, connect to the app's socket and send this line
 }
 
@@ -95,7 +96,11 @@ func (j *job) buildRoot() error {
 		steps = append(steps, os.MkdirAll(filepath.Join(root, to), 0o755), unix.Mount(from, filepath.Join(root, to), "", unix.MS_BIND|unix.MS_REC, ""))
 	}
 	bind(filepath.Join(j.Base, "sbin"), "sbin")
-	if j.Break != "no-filter" {
+	switch j.Break {
+	case "no-filter":
+	case "open-filter", "torn-filter":
+		bind(filepath.Join(j.Base, j.Break), "lib/berth/seccomp")
+	default:
 		bind(filepath.Join(j.Base, "seccomp"), "lib/berth/seccomp")
 	}
 	if j.Break != "no-etc" {
@@ -220,6 +225,9 @@ func (j *job) answer(o *outcome, reports io.Reader, goW *os.File) {
 		if r.Enforced == nil {
 			continue
 		}
+		if err := j.swap(); err != nil {
+			o.Error = err.Error()
+		}
 		if !j.NoGo {
 			goW.Write([]byte("g"))
 		}
@@ -228,6 +236,21 @@ func (j *job) answer(o *outcome, reports io.Reader, goW *os.File) {
 			o.Answer = call(j.Call)
 		}
 	}
+}
+
+func (j *job) swap() error {
+	if len(j.Swap) == 0 {
+		return nil
+	}
+	at := func(name string) string { return filepath.Join(j.Spec.Shares[0].Source, name) }
+	was, now := at(j.Swap[0]), at(j.Swap[1])
+	if err := os.Rename(was, was+".moved"); err != nil {
+		return err
+	}
+	if j.Swap[2] == "symlink" {
+		return os.Symlink(j.Swap[1], was)
+	}
+	return os.Rename(now, was)
 }
 
 // call speaks one line with the app over its listening socket.

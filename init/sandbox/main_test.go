@@ -17,6 +17,7 @@ import (
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
 	"github.com/berthos/berth/tools/seccompile"
+	"golang.org/x/sys/unix"
 )
 
 // testRole in the environment says what the test program is to be.
@@ -135,7 +136,7 @@ func newBase(t *testing.T, profile sandbox.Profile, tags string) base {
 	if profile == sandbox.ProfileNativeUser {
 		b.uid = ordinaryID
 	}
-	for _, d := range []string{"", "root", "sbin", "seccomp", "etc", "code", "share"} {
+	for _, d := range []string{"", "root", "sbin", "seccomp", "open-filter", "torn-filter", "etc", "code", "share"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -156,8 +157,11 @@ func newBase(t *testing.T, profile sandbox.Profile, tags string) base {
 	if err != nil {
 		t.Fatal(err)
 	}
+	allowAll := []byte{unix.BPF_RET, 0, 0, 0, 0, 0, 0xff, 0x7f}
 	for name, raw := range filters {
 		write(t, filepath.Join(dir, "seccomp", name), raw)
+		write(t, filepath.Join(dir, "open-filter", name), allowAll)
+		write(t, filepath.Join(dir, "torn-filter", name), raw[:len(raw)-1])
 	}
 	write(t, filepath.Join(dir, "etc/passwd"), []byte("app:x:10000:10000::/scratch:\n"))
 	os.Chown(b.share, b.uid, b.uid)

@@ -45,8 +45,9 @@ func Required(p Profile) []string {
 	return nil // no such profile: Spec.check refuses it
 }
 
-// Parts of the step "mounts" that the test image can leave out.
+// Parts of the steps "network" and "mounts" that the test image can leave out.
 const (
+	ablateSysctls  = "net-sysctls"  // TCP fast open and MPTCP stay on
 	ablateHide     = "mount-hide"   // shares appear whole and writable, not what is granted of them
 	ablateProc     = "mount-proc"   // /proc shows everything
 	ablateReadOnly = "mount-ro"     // nothing is mounted read-only

@@ -170,6 +170,8 @@ func TestRefused(t *testing.T) {
 			{"elsewhere", func(j *job) { *j = j.granting(t, "read:/etc") }, sandbox.StepMounts, "may only name"},
 			{"no share", func(j *job) { j.Spec.Shares = nil; *j = j.granting(t, "read:/workspace") }, sandbox.StepMounts, "no share covers it"},
 			{"ABI", func(j *job) { j.Spec.ABI = 99 }, sandbox.StepLandlock, "99 is needed"},
+			{"torn filter", func(j *job) { j.Break = "torn-filter" }, sandbox.StepSpec, "instructions of 8 bytes"},
+			{"filter that filters nothing", func(j *job) { j.Break = "open-filter" }, sandbox.StepCanaries, "seccomp does not hold"},
 			{"own mounts", func(j *job) { j.SkipNS = syscall.CLONE_NEWNS }, sandbox.StepSpec, "mnt namespace"},
 			{"own pids", func(j *job) { j.SkipNS = syscall.CLONE_NEWPID }, sandbox.StepSpec, "pid namespace"},
 			{"own network", func(j *job) { j.SkipNS = syscall.CLONE_NEWNET }, sandbox.StepSpec, "net namespace"},

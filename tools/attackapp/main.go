@@ -2,7 +2,8 @@
 // JSON object a line. Tests put it where an app would be.
 //
 //	attackapp [-at main|thread|grandchild] [-user] [-abi N] [ID...]
-//	attackapp -parent ...     as a parent of the above, where the control has none
+//	attackapp -do ACTION:PATH...     ACTION is read, write, create, list or stat
+//	attackapp -net ACTION:PORT...    see netAction
 //	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans
 package main
 
@@ -104,7 +105,7 @@ func attack(w probe.World, ids []string, out io.Writer) {
 var specials = map[string]func([]string, io.Writer) int{
 	"-nothing": func([]string, io.Writer) int { return 0 },
 	"-mount":   func([]string, io.Writer) int { return exitErrno(unix.Mount("probe", "/proc", "tmpfs", 0, "")) },
-	"-parent":  func(args []string, out io.Writer) int { return again(args, out) },
+	"-again":   func(args []string, out io.Writer) int { return again(args, out) },
 	"-confined": func(_ []string, out io.Writer) int {
 		runtime.LockOSThread()
 		started := make(chan struct{})
@@ -121,6 +122,8 @@ var specials = map[string]func([]string, io.Writer) int{
 	},
 	"-environ": environ,
 	"-serve":   serve,
+	"-do":      do,
+	"-net":     netActions,
 	"-hang":    hang,
 	"-orphans": orphans,
 }
@@ -150,7 +153,8 @@ func environ(args []string, out io.Writer) int {
 	return 0
 }
 
-// serve answers one line on the inherited socket with the same line.
+// serve answers one line on the inherited socket: with the same line, or, if it
+// says "read PATH", with what read finds.
 func serve(_ []string, out io.Writer) int {
 	l, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
@@ -163,8 +167,51 @@ func serve(_ []string, out io.Writer) int {
 		return 1
 	}
 	line, _ := bufio.NewReader(c).ReadString('\n')
+	if name, ok := strings.CutPrefix(strings.TrimSpace(line), "read:"); ok {
+		line = act("read", name) + "\n"
+	}
 	fmt.Fprint(c, line)
 	return 0
+}
+
+// do performs actions on paths and prints what came of each.
+func do(args []string, out io.Writer) int {
+	for _, a := range args {
+		action, name, _ := strings.Cut(a, ":")
+		fmt.Fprintln(out, a, act(action, name))
+	}
+	return 0
+}
+
+// act returns the answer as one word: what was read, "ok", or the errno's name.
+func act(action, name string) string {
+	var err error
+	answer := "ok"
+	switch action {
+	case "read":
+		var raw []byte
+		raw, err = os.ReadFile(name)
+		answer = strings.TrimSpace(string(raw))
+	case "write", "create":
+		flags := map[string]int{"write": os.O_WRONLY, "create": os.O_WRONLY | os.O_CREATE | os.O_EXCL}[action]
+		var f *os.File
+		if f, err = os.OpenFile(name, flags, 0o644); err == nil {
+			_, err = f.WriteString("by the app")
+			f.Close()
+		}
+	case "list":
+		var list []os.DirEntry
+		list, err = os.ReadDir(name)
+		answer = fmt.Sprint(len(list))
+	case "stat":
+		_, err = os.Stat(name)
+	}
+	if err != nil {
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		return unix.ErrnoName(errno)
+	}
+	return answer
 }
 
 // hang waits for SIGTERM and ends with 42.
@@ -180,7 +227,7 @@ func hang(_ []string, out io.Writer) int {
 // reaped them all, and ends with 0.
 func orphans([]string, io.Writer) int {
 	for range 20 {
-		if err := exec.Command("/proc/self/exe", "-parent", "-nothing").Run(); err != nil {
+		if err := exec.Command("/proc/self/exe", "-again", "-nothing").Run(); err != nil {
 			return 1
 		}
 	}
