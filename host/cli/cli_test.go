@@ -1,0 +1,124 @@
+package cli_test
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/berthos/berth/host/cli"
+	"github.com/berthos/berth/host/control"
+	"github.com/berthos/berth/host/image"
+	"github.com/berthos/berth/host/machine/runtimedir"
+	"github.com/berthos/berth/host/machine/stub"
+	"github.com/berthos/berth/release/index"
+	"github.com/berthos/berth/tools/testimage"
+)
+
+func TestMain(m *testing.M) {
+	if code, ok := stub.Maybe(os.Args); ok {
+		os.Exit(code)
+	}
+	testscript.Main(m, map[string]func(){"berth": func() { os.Exit(berth()) }})
+}
+
+// berth is the program as the scripts run it.
+func berth() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	dir, err := os.Getwd()
+	if err != nil {
+		return cli.ExitFailed
+	}
+	return cli.Run(ctx, cli.World{Args: os.Args[1:], In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Dir: dir, Version: "test"})
+}
+
+// TestScripts runs testdata/*.txtar: what users see, without a sandbox.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: world(t, ""), Cmds: commands})
+}
+
+// TestSandboxScripts runs testdata/native/*.txtar: the same with the real image
+// on the native machine.
+func TestSandboxScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata/native", Setup: world(t, testimage.Dir(t, index.KindImage)), Cmds: commands})
+}
+
+// world gives every script a home and an image of its own.
+func world(t *testing.T, imageDir string) func(*testscript.Env) error {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(env *testscript.Env) error {
+		for _, dir := range []string{"home", "run"} {
+			if err := os.Mkdir(filepath.Join(env.WorkDir, dir), 0o700); err != nil {
+				return err
+			}
+		}
+		env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+		env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, "run"))
+		env.Setenv("ROOT", root)
+		env.Setenv("GOCACHE", goEnv("GOCACHE", ".cache/go-build"))
+		env.Setenv("GOMODCACHE", goEnv("GOMODCACHE", "go/pkg/mod"))
+		if imageDir == "" {
+			return nil
+		}
+		digest, err := os.ReadFile(filepath.Join(imageDir, index.DigestFile))
+		if err != nil {
+			return err
+		}
+		env.Setenv(image.EnvDir, imageDir)
+		env.Setenv(image.EnvDigest, strings.Fields(string(digest))[0])
+		return nil
+	}
+}
+
+// goEnv keeps Go's caches in place although HOME moves.
+func goEnv(name, inHome string) string {
+	if dir := os.Getenv(name); dir != "" {
+		return dir
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, inHome)
+}
+
+var commands = map[string]func(*testscript.TestScript, bool, []string){
+	// await APP waits until a sandbox with APP answers.
+	"await": func(ts *testscript.TestScript, neg bool, args []string) {
+		root, err := runtimedir.Open(runtimedir.Search{Getenv: ts.Getenv})
+		ts.Check(err)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		for tick := time.Tick(50 * time.Millisecond); ; {
+			_, found, err := control.Find(ctx, root.Path())
+			if err != nil {
+				ts.Fatalf("cannot find app %s: %v", args[0], err)
+			}
+			if running(found, args[0]) {
+				return
+			}
+			<-tick
+		}
+	},
+}
+
+func running(found []control.Description, app string) bool {
+	for _, d := range found {
+		for _, a := range d.Apps {
+			if a.Name == app {
+				return true
+			}
+		}
+	}
+	return false
+}
