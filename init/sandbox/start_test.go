@@ -226,6 +226,21 @@ func TestCgroupRequired(t *testing.T) {
 	}
 }
 
+// TestCgroupHolds lets an app take four times the memory of its cgroup, and, as
+// control, without the step that puts it there.
+func TestCgroupHolds(t *testing.T) {
+	b := newBase(t, sandbox.ProfileNativeRoot, "ablation")
+	j := b.job(sandbox.ProfileNativeRoot, []string{"-eat"}).withCgroup(t)
+	if o := start(t, j); o.enforced() == nil || o.Code != sandbox.ExitSignal+int(syscall.SIGKILL) {
+		t.Errorf("code %d, want it killed: %+v %s", o.Code, o.failed(), o.Stdout)
+	}
+	j = b.job(sandbox.ProfileNativeRoot, []string{"-eat"}).withCgroup(t)
+	j.Spec.Ablate = []string{"cgroup"}
+	if o := start(t, j); o.Code != 0 {
+		t.Errorf("without cgroup: code %d: %+v %s", o.Code, o.failed(), o.Stdout)
+	}
+}
+
 // TestUsage calls agent-init as nobody should.
 func TestUsage(t *testing.T) {
 	b := newBase(t, sandbox.ProfileNativeRoot, "")

@@ -4,11 +4,12 @@
 //	attackapp [-at main|thread|grandchild] [-user] [-abi N] [ID...]
 //	attackapp -do ACTION:PATH...     ACTION is read, write, create, list or stat
 //	attackapp -net ACTION:PORT...    see netAction
-//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans
+//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -122,6 +123,7 @@ var specials = map[string]func([]string, io.Writer) int{
 	},
 	"-environ": environ,
 	"-serve":   serve,
+	"-eat":     eat,
 	"-do":      do,
 	"-net":     netActions,
 	"-hang":    hang,
@@ -212,6 +214,16 @@ func act(action, name string) string {
 		return unix.ErrnoName(errno)
 	}
 	return answer
+}
+
+// eat touches 256 MiB.
+func eat(_ []string, out io.Writer) int {
+	var held [][]byte
+	for len(held) < 256 {
+		held = append(held, bytes.Repeat([]byte{1}, 1<<20))
+	}
+	fmt.Fprintln(out, "ate", len(held), "MiB")
+	return 0
 }
 
 // hang waits for SIGTERM and ends with 42.
