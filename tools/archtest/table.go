@@ -45,18 +45,23 @@ var table = []rule{
 	{dir: "init/boot", guest: true, internal: []string{"init/policy", "init/link", "init/sandbox", "init/cgroup", "sdk/protocol", "apps/appimage"}, external: []string{xsys}},
 	{dir: "init/cmd/init", guest: true, internal: []string{"init/boot"}, external: []string{xsys}},
 	{dir: "init/cmd/agent-init", guest: true, internal: []string{"init/sandbox"}, external: []string{xsys}},
-	{dir: "sdk/go", guest: true, internal: []string{"sdk/protocol"}, external: []string{schema}},
-	{dir: "apps/filesystem", guest: true, internal: []string{"sdk/go"}},
+	{dir: "sdk/go", guest: true, internal: []string{"sdk/protocol"}, external: []string{schema, xsys}},
+	{dir: "apps/filesystem", guest: true, internal: []string{"sdk/go", "sdk/protocol"},
+		external: []string{xsys, "github.com/bmatcuk/doublestar/v4", "github.com/rogpeppe/go-internal/diff"}},
 
 	// Build tools.
 	{dir: "tools", internal: []string{"host/hint", "kernel", "rootfs", "release", "tools", "init/seccomp", "init/policy", "init/sandbox", "apps", "sdk"},
 		external: []string{xsys, erofs, "github.com/u-root", "github.com/cavaliergopher/cpio", "github.com/klauspost/compress", "github.com/seccomp/libseccomp-golang", "golang.org/x/mod"}},
+
+	{dir: "tools/bench", internal: []string{"host", "tools", "apps/appimage", "init/policy", "sdk"}, external: []string{"github.com/cavaliergopher/cpio"}},
 
 	// Host.
 	{dir: "host/hint"},
 	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
 	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
 	{dir: "host/files", internal: []string{"host/hint"}, external: []string{p9, xsys, "github.com/u-root/uio"}},
+	{dir: "host/control", internal: []string{"init/link", "sdk/protocol"}},
+	{dir: "host/appbuild", internal: []string{"apps", "init/policy", "host/hint"}},
 	{dir: "host/denial", internal: []string{"init/policy", "sdk/protocol"}},
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
 	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
@@ -72,7 +77,7 @@ var guestForbidden = []string{cobra, yaml, "github.com/modelcontextprotocol", "g
 // testExternal are modules that only tests may import, anywhere.
 var testExternal = []string{
 	"github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
-	"github.com/elastic/go-seccomp-bpf", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
+	"github.com/elastic/go-seccomp-bpf", "golang.org/x/tools/txtar", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
 	"gopkg.in/yaml.v3", // a second reader of manifests, to compare with
 	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink",
 }
