@@ -63,6 +63,10 @@ type app struct {
 	left     bool          // the guest has forgotten it: its name is free
 	gone     string        // how its last process ended
 	changed  chan struct{} // closed and renewed at every change
+
+	// running ends, with the reason, when the app is to be replaced.
+	running context.Context
+	cancel  context.CancelCauseFunc
 }
 
 // AppInfo describes an app of a sandbox.
@@ -169,6 +173,7 @@ func (s *Sandbox) launch(ctx context.Context, spec appSpec) error {
 func (s *Sandbox) startApp(ctx context.Context, spec appSpec, start link.Start) error {
 	name := spec.policy.App
 	a := &app{appSpec: spec, changed: make(chan struct{})}
+	a.running, a.cancel = context.WithCancelCause(context.Background())
 	s.mu.Lock()
 	s.apps[name] = a
 	s.mu.Unlock()
@@ -324,12 +329,22 @@ func (s *Sandbox) fail(a *app, f *link.Failed) {
 		first = a.over == nil
 		a.ready = false
 		if first {
-			a.over = fmt.Errorf("cannot start app %q: step %q: %s", f.App, f.Step, f.Reason)
+			a.over = startError(f)
 		}
 	})
 	if first {
 		s.emit(Event{App: f.App, Failed: f})
 	}
+}
+
+// startError is one line; what the app printed meanwhile is its hint.
+func startError(f *link.Failed) error {
+	reason, printed, _ := strings.Cut(strings.TrimSpace(f.Reason), "\n")
+	reason = strings.TrimSuffix(reason, "; it printed:")
+	if printed = strings.TrimSpace(printed); printed != "" {
+		printed = "it printed:\n  " + strings.ReplaceAll(printed, "\n", "\n  ")
+	}
+	return hint.Errorf(printed, "cannot start app %q: step %q: %s", f.App, f.Step, reason)
 }
 
 func (s *Sandbox) onExited(a *app, e *link.Exited) {

@@ -65,12 +65,12 @@ func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, err
 }
 
 // Open connects to an app's listening socket: what follows is sdk/protocol.
-func (s *Sandbox) Open(ctx context.Context, app string) (*link.Stream, error) {
+func (s *Sandbox) Open(ctx context.Context, app string) (*Conn, error) {
 	_, stream, err := s.open(ctx, app)
 	return stream, err
 }
 
-func (s *Sandbox) open(ctx context.Context, name string) (*app, *link.Stream, error) {
+func (s *Sandbox) open(ctx context.Context, name string) (*app, *Conn, error) {
 	a, err := s.find(name)
 	if err != nil {
 		return nil, nil, err
@@ -92,20 +92,39 @@ func (s *Sandbox) find(name string) (*app, error) {
 	return nil, hint.Errorf("running: "+strings.Join(names, ", "), "cannot call app %q: this sandbox does not run it", name)
 }
 
-func (s *Sandbox) connect(ctx context.Context, a *app) (*link.Stream, error) {
+func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 	stream, err := s.session.OpenStream(link.StreamHeader{Type: link.StreamCall, App: a.policy.App})
 	if err != nil {
 		return nil, s.explain(ctx, a, err)
 	}
 	defer context.AfterFunc(ctx, stream.Reset)()
+	conn := &Conn{stream, context.AfterFunc(a.running, stream.Reset)}
 	if err := stream.ReceiveReply(); err != nil {
-		stream.Reset()
+		conn.Reset()
 		return nil, s.explain(ctx, a, err)
 	}
-	return stream, nil
+	return conn, nil
 }
 
-func (s *Sandbox) openRaw(ctx context.Context, a *app, id string) (*link.Stream, error) {
+// Conn is a connection to an app.
+type Conn struct {
+	*link.Stream
+	forget func() bool
+}
+
+// Close ends both halves as soon as what was written is under way.
+func (c *Conn) Close() error {
+	c.forget()
+	return c.Stream.Close()
+}
+
+// Reset ends both halves at once: the app sees its caller go away.
+func (c *Conn) Reset() {
+	c.forget()
+	c.Stream.Reset()
+}
+
+func (s *Sandbox) openRaw(ctx context.Context, a *app, id string) (*Conn, error) {
 	raw, err := s.connect(ctx, a)
 	if err != nil {
 		return nil, err
@@ -118,7 +137,8 @@ func (s *Sandbox) openRaw(ctx context.Context, a *app, id string) (*link.Stream,
 }
 
 // pump carries the raw bytes of a call both ways until both ends are done.
-func pump(ctx context.Context, raw *link.Stream, r CallRequest) error {
+func pump(ctx context.Context, raw *Conn, r CallRequest) error {
+	defer raw.Close()
 	defer context.AfterFunc(ctx, raw.Reset)()
 	up := make(chan error, 1)
 	go func() {
@@ -141,7 +161,7 @@ func pump(ctx context.Context, raw *link.Stream, r CallRequest) error {
 
 // resetter ends both halves on Close, which is how a call is cancelled while
 // its answer is being read.
-type resetter struct{ *link.Stream }
+type resetter struct{ *Conn }
 
 func (r resetter) Close() error {
 	r.Reset()
@@ -160,12 +180,14 @@ func (s *Sandbox) explain(ctx context.Context, a *app, err error) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
-	if s.await(limited, a, func() bool { return !a.ready }) != nil && limited.Err() != nil {
+	if a.running.Err() == nil && s.await(limited, a, func() bool { return !a.ready }) != nil && limited.Err() != nil {
 		return err // it lives: the connection alone broke
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case a.running.Err() != nil:
+		return fmt.Errorf("%w: %w", err, context.Cause(a.running))
 	case s.reason != "":
 		return fmt.Errorf("%w: %w: %s", err, ErrEnded, s.reason)
 	case a.gone != "":

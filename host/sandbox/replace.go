@@ -40,10 +40,12 @@ func (s *Sandbox) Replace(ctx context.Context, a App) error {
 func (s *Sandbox) stopApp(ctx context.Context, a *app) error {
 	s.mu.Lock()
 	left := a.left
+	replaced := fmt.Errorf("app %q was replaced", a.policy.App)
 	if a.over == nil {
-		a.over = fmt.Errorf("app %q was replaced", a.policy.App)
+		a.over = replaced
 	}
 	s.mu.Unlock()
+	a.cancel(replaced) // an app without calls ends at once
 	if left {
 		return nil
 	}

@@ -27,7 +27,7 @@ func run() error {
 	case "exit":
 		os.Exit(3)
 	case "never":
-		select {}
+		time.Sleep(time.Hour)
 	}
 	app := berth.New("probe")
 	berth.Export(app, "read", "Reads a file.", read)
