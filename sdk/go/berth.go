@@ -20,6 +20,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berthos/berth/sdk/protocol"
@@ -129,11 +130,12 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// schema is an inferred schema in the three forms that are needed.
+// schema is an inferred schema. It is resolved, which is what validation needs,
+// when the first input comes: an app must start fast.
 type schema struct {
-	tree     *jsonschema.Schema
-	resolved *jsonschema.Resolved
-	raw      json.RawMessage
+	tree    *jsonschema.Schema
+	raw     json.RawMessage
+	resolve func() (*jsonschema.Resolved, error)
 }
 
 func inferSchema[T any]() (*schema, error) {
@@ -141,15 +143,12 @@ func inferSchema[T any]() (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolved, err := tree.Resolve(nil)
-	if err != nil {
-		return nil, err
-	}
 	raw, err := json.Marshal(tree)
 	if err != nil {
 		return nil, err
 	}
-	return &schema{tree: tree, resolved: resolved, raw: raw}, nil
+	resolve := sync.OnceValues(func() (*jsonschema.Resolved, error) { return tree.Resolve(nil) })
+	return &schema{tree: tree, raw: raw, resolve: resolve}, nil
 }
 
 func (s *schema) isObject() bool { return s.tree.Type == "object" }

@@ -23,10 +23,14 @@ func (s *schema) decode(input json.RawMessage, v any) error {
 	if err := json.Unmarshal(input, &tree); err != nil {
 		return Errorf(protocol.CodeInvalidInput, "input: %w", err)
 	}
-	if err := s.resolved.Validate(tree); err != nil {
+	resolved, err := s.resolve()
+	if err != nil {
+		return Errorf(protocol.CodeInternal, "cannot use the input's schema: %w", err)
+	}
+	if err := resolved.Validate(tree); err != nil {
 		return Errorf(protocol.CodeInvalidInput, "input%s", explain(s.tree, tree, err))
 	}
-	err := json.Unmarshal(input, v)
+	err = json.Unmarshal(input, v)
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) { // such as a number too large for its Go type
 		return Errorf(protocol.CodeInvalidInput, "input /%s: %s does not fit", strings.ReplaceAll(wrong.Field, ".", "/"), wrong.Value)
