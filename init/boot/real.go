@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +29,7 @@ func realSystem(profile string) *System {
 		Sysctl: writeSysctl,
 
 		Mount:   realMount,
-		Unmount: func(target string) error { return unix.Unmount(target, 0) },
+		Unmount: func(target string) error { return helped(func() error { return unix.Unmount(target, 0) }) },
 		Mount9P: mount9P,
 
 		Hostname:   func(name string) error { return unix.Sethostname([]byte(name)) },
@@ -36,6 +37,9 @@ func realSystem(profile string) *System {
 		Landlock:   landlockABI,
 		Kernel:     kernelRelease,
 		MemoryUsed: memoryUsed,
+
+		Emulated:   isEmulated,
+		TimerSlack: setTimerSlack,
 
 		Console: console,
 
@@ -65,19 +69,30 @@ func setClock(t time.Time) error {
 	return unix.Settimeofday(&tv)
 }
 
-// writeSysctl uses plain system calls: os.OpenFile would give each of the files
-// to the poller, which takes longer than the rest.
-func writeSysctl(path, value string) (string, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+// writePlain writes to a file that the kernel made, with plain system calls:
+// os.OpenFile would give the file to the poller, which takes longer.
+func writePlain(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unix.Close(fd)
-	if _, err := unix.Pwrite(fd, []byte(value), 0); err != nil {
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
+
+// writeSysctl does so and reads the value back.
+func writeSysctl(path, value string) (string, error) {
+	if err := writePlain(path, value); err != nil {
 		return "", err
 	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("cannot read it back: %w", err)
+	}
+	defer unix.Close(fd)
 	var buf [256]byte
-	n, err := unix.Pread(fd, buf[:], 0)
+	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return "", fmt.Errorf("cannot read it back: %w", err)
 	}
@@ -101,7 +116,15 @@ func mount9P(conn *os.File, target string, readOnly bool) error {
 		flags |= unix.MS_RDONLY
 	}
 	data := fmt.Sprintf("trans=fd,rfdno=%d,wfdno=%d,version=9p2000.L,cache=mmap,access=any,msize=524288", fd, fd)
-	return unix.Mount("berth", target, "9p", flags, data)
+	return helped(func() error { return unix.Mount("berth", target, "9p", flags, data) })
+}
+
+// helped runs a system call that ends only once another goroutine has done
+// something for it. With one processor for Go it would hold up that one until
+// the scheduler notices, which takes up to 10 ms.
+func helped(call func() error) error {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	return call()
 }
 
 func loopbackUp() error {

@@ -33,6 +33,7 @@ func bootSteps() []step {
 		steps = append(steps, step{"mount " + m.target, mountStep(m), fatal, vm})
 	}
 	return append(steps,
+		step{"emulated processor", (*pid1).emulated, !fatal, vm},
 		step{"folders", (*pid1).folders, fatal, nil},
 		step{"reap", (*pid1).startReaping, fatal, nil},
 		step{"sysctls", (*pid1).sysctls, fatal, vm},
@@ -56,6 +57,7 @@ func mountStep(m mount) func(*pid1, context.Context) error {
 }
 
 func (p *pid1) folders(context.Context) error {
+
 	for _, dir := range []string{runDir, appsDir, codeDir, sharesDir} {
 		if err := p.sys.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("cannot create folder %s: %w", dir, err)

@@ -36,6 +36,9 @@ type System struct {
 	Kernel     func() string
 	MemoryUsed func() (kib int64, err error)
 
+	Emulated   func() bool // the processor is emulated in software
+	TimerSlack func(ns string) error
+
 	OpenLink func(ctx context.Context) (link.Conn, error)
 	Console  func(line string)
 

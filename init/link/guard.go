@@ -79,7 +79,8 @@ type guard struct {
 	reason   error  // broken, for Session.Err
 
 	wmu  sync.Mutex // guards what follows, and is held for one write
-	wbuf []byte     // a header that waits for its body
+	wbuf []byte     // what goes out with the next write
+	half bool       // wbuf ends in a header that waits for its body
 	next []byte     // frames that wait for that body too
 }
 
@@ -261,22 +262,33 @@ func (g *guard) forget(id uint32) {
 func (g *guard) Write(p []byte) (int, error) {
 	g.wmu.Lock()
 	defer g.wmu.Unlock()
-	if len(g.wbuf) == 0 {
-		f := parseFrame(p)
-		g.sent(f)
-		if f.kind == frameData && f.length > 0 {
-			g.wbuf = append(g.wbuf, p...)
-			return len(p), nil
-		}
-		return g.conn.Write(p)
+	g.wbuf = append(g.wbuf, p...)
+	if g.half {
+		g.half = false
+		g.wbuf = append(g.wbuf, g.next...)
+		g.next = nil
+		return len(p), g.flush()
 	}
-	g.wbuf = append(append(g.wbuf, p...), g.next...)
+	f := parseFrame(p)
+	g.sent(f)
+	g.half = f.kind == frameData && f.length > 0
+	if g.half || f.canWait() {
+		return len(p), nil
+	}
+	return len(p), g.flush()
+}
+
+// canWait says whether a frame may go out with the next one: the start of a
+// stream, which its header follows at once, and the bare acceptance of one,
+// for which nobody waits.
+func (f frame) canWait() bool {
+	return f.kind == frameWindow && f.length == 0 && (f.flags == flagSYN || f.flags == flagACK)
+}
+
+func (g *guard) flush() error {
 	_, err := g.conn.Write(g.wbuf)
-	g.wbuf, g.next = g.wbuf[:0], nil
-	if err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	g.wbuf = g.wbuf[:0]
+	return err
 }
 
 func (g *guard) sent(f frame) {
@@ -317,10 +329,10 @@ func (g *guard) reset(id uint32) error {
 
 	g.wmu.Lock()
 	defer g.wmu.Unlock()
-	if len(g.wbuf) > 0 {
+	if g.half {
 		g.next = append(g.next, resetFrame(id)...)
 		return nil
 	}
-	_, err := g.conn.Write(resetFrame(id))
-	return err
+	g.wbuf = append(g.wbuf, resetFrame(id)...)
+	return g.flush()
 }

@@ -32,9 +32,19 @@ func Splice(a, b Half) error {
 	return errors.Join(errs[:]...)
 }
 
+// buffers are used again: a short call would else spend its time on clearing
+// memory that it hardly uses. (A function literal in a pool is no computed
+// variable: nothing runs before the first use.)
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, spliceBuffer)
+	return &b
+}}
+
 // pass copies from one to the other until the end of from.
 func pass(to, from Half) error {
-	buf := make([]byte, spliceBuffer)
+	p := buffers.Get().(*[]byte)
+	defer buffers.Put(p)
+	buf := *p
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {

@@ -32,7 +32,8 @@ func main() {
 	pol, err := policy.Parse(spec.Policy)
 	check(err)
 	args := pol.Argv[1:]
-	report := json.NewEncoder(os.NewFile(sandbox.FDReport, "report"))
+	reports := os.NewFile(sandbox.FDReport, "report")
+	report := json.NewEncoder(reports)
 	if has(args, "refuse") {
 		check(report.Encode(sandbox.Report{Failed: &sandbox.StepFailed{Step: "landlock", Reason: "no Landlock here"}}))
 		os.Exit(1)
@@ -45,7 +46,7 @@ func main() {
 	if n != 1 || g[0] != 'g' {
 		os.Exit(4)
 	}
-	check(os.NewFile(sandbox.FDReport, "report").Close())
+	check(reports.Close())
 	app(args, spec)
 }
 
