@@ -12,7 +12,7 @@ import (
 func checkAblate(names []string) error {
 	known := append(Required(ProfileVM), ablateSysctls, ablateHide, ablateProc, ablateReadOnly, ablateNoExec, ablateNoDev)
 	for _, name := range names {
-		if name == StepMounts || !slices.Contains(known, name) {
+		if name == StepMounts || name == StepSupervisor || !slices.Contains(known, name) {
 			return fmt.Errorf("cannot leave out %q: there are %v", name, known)
 		}
 	}
@@ -20,3 +20,19 @@ func checkAblate(names []string) error {
 }
 
 func (e *enforcer) ablated(name string) bool { return slices.Contains(e.Spec.Ablate, name) }
+
+// visible returns what is attached to the app's tree: with mount-hide left out,
+// each share as a whole, so that Landlock alone tells what is granted of it.
+func (e *enforcer) visible(sources []source) ([]source, error) {
+	if !e.ablated(ablateHide) {
+		return sources, nil
+	}
+	var whole []bind
+	for _, s := range e.Spec.Shares {
+		for _, at := range append([]string{s.Path}, s.Aliases...) {
+			whole = append(whole, bind{source: s.Source, rel: ".", target: at, readOnly: s.ReadOnly})
+		}
+	}
+	parts, err := e.gatherShares(whole)
+	return append(sources[:2+len(devices):2+len(devices)], parts...), err // all but the granted parts
+}

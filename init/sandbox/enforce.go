@@ -86,6 +86,7 @@ func (e *enforcer) execute() error {
 	if slices.ContainsFunc(e.Grants, func(g grant) bool { return g.Path == "/workspace" }) {
 		dir = "/workspace"
 	}
+	unix.Umask(0o022)
 	if err := unix.Chdir(dir); err != nil {
 		return fmt.Errorf("cannot enter %s: %w", dir, err)
 	}

@@ -11,10 +11,13 @@ import (
 	"github.com/berthos/berth/init/policy"
 )
 
-// grant is one place of the app's tree that Landlock opens.
+// grant is one place of the app's tree that Landlock opens. FD refers to the
+// mount or folder itself, from the moment it was taken: a path would have to be
+// looked up again, and might lead elsewhere by then.
 type grant struct {
 	Path string `json:"path"`
 	Kind kind   `json:"kind"`
+	FD   int    `json:"fd"`
 }
 
 // kind names a set of Landlock rights (landlock.go).
@@ -181,14 +184,4 @@ func checkShares(shares []Share) error {
 		}
 	}
 	return nil
-}
-
-// whole returns every share from its root.
-func whole(shares []Share) (binds []bind) {
-	for _, s := range shares {
-		for _, at := range append([]string{s.Path}, s.Aliases...) {
-			binds = append(binds, bind{source: s.Source, rel: ".", target: at, write: true, readOnly: s.ReadOnly})
-		}
-	}
-	return binds
 }

@@ -78,7 +78,6 @@ func (s scope) become(uid, gid uint32) error {
 
 // changeIdentity makes the thread the app's uid and gid and reads them back.
 func changeIdentity(e *enforcer) (string, error) {
-	unix.Umask(0o022)
 	if e.Spec.Profile == ProfileNativeUser {
 		if err := e.checkOnlyUser(); err != nil {
 			return "", err
@@ -123,7 +122,7 @@ func (e *enforcer) checkOnlyUser() error {
 		return fmt.Errorf("cannot read groups: %w", err)
 	}
 	if len(groups) > 0 {
-		e.weaken("the app keeps the %d supplementary groups of the user who started it", len(groups))
+		e.weaken(fmt.Sprintf("the app keeps the %d supplementary groups of the user who started it", len(groups)))
 	}
 	return nil
 }

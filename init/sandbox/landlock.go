@@ -73,7 +73,9 @@ func (e *enforcer) askKernel() (err error) {
 	if e.Spec.Profile == ProfileVM && len(weaker) > 0 {
 		return fmt.Errorf("profile %s allows no weakness: %s", e.Spec.Profile, strings.Join(weaker, "; "))
 	}
-	e.Weaker = append(e.Weaker, weaker...)
+	for _, sentence := range weaker {
+		e.weaken(sentence)
+	}
 	return nil
 }
 
@@ -109,7 +111,7 @@ func (e *enforcer) rules(fit policy.Ruleset) (rules []landlock.Rule, err error) 
 		if err != nil {
 			return nil, err
 		}
-		rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(rights&fit.FS), g.Path))
+		rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(rights&fit.FS), fmt.Sprintf("/proc/self/fd/%d", g.FD)))
 	}
 	for _, p := range fit.Ports {
 		for _, r := range []struct {

@@ -44,6 +44,7 @@ type outcome struct {
 	Stdout  string
 	Stderr  string
 	Answer  string
+	Parent  string // status and descriptors of the supervisor, once enforced
 	Error   string // the machine itself failed
 }
 
@@ -199,7 +200,7 @@ func (j *job) run(o *outcome) error {
 		f.Close()
 	}
 	go func() { specW.Write(spec); specW.Close() }()
-	j.answer(o, reportR, goW)
+	j.answer(o, cmd.Process.Pid, reportR, goW)
 	o.Stdout = j.watch(stdout, cmd.Process)
 	err = cmd.Wait()
 	o.Stderr = stderr.String()
@@ -212,7 +213,7 @@ func (j *job) run(o *outcome) error {
 
 // answer reads reports until the enforcer is done or has failed, and lets the
 // app go.
-func (j *job) answer(o *outcome, reports io.Reader, goW *os.File) {
+func (j *job) answer(o *outcome, pid int, reports io.Reader, goW *os.File) {
 	lines := bufio.NewScanner(reports)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -225,6 +226,7 @@ func (j *job) answer(o *outcome, reports io.Reader, goW *os.File) {
 		if r.Enforced == nil {
 			continue
 		}
+		o.Parent = look(pid)
 		if err := j.swap(); err != nil {
 			o.Error = err.Error()
 		}
@@ -236,6 +238,18 @@ func (j *job) answer(o *outcome, reports io.Reader, goW *os.File) {
 			o.Answer = call(j.Call)
 		}
 	}
+}
+
+// look returns what the kernel says about a process.
+func look(pid int) string {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	text := string(status)
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	for _, fd := range fds {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))
+		text += fmt.Sprintf("fd %s\n", to)
+	}
+	return text
 }
 
 func (j *job) swap() error {

@@ -3,8 +3,10 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"github.com/berthos/berth/init/policy"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,11 +23,12 @@ var devices = []struct {
 	major, minor uint32
 }{{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}}
 
-// source is a mount that is ready to be attached.
+// source is a mount that is ready to be attached, and what is granted of it.
 type source struct {
 	mount  int
 	target string
 	isDir  bool
+	kind   kind
 }
 
 // buildAndEnter makes the app's tree and pivots into it. Everything that comes
@@ -49,6 +52,9 @@ func buildAndEnter(e *enforcer) (string, error) {
 	if err := e.furnish(t, l); err != nil {
 		return "", err
 	}
+	if sources, err = e.visible(sources); err != nil {
+		return "", err
+	}
 	for _, s := range sources {
 		if err := t.put(s.mount, s.target, s.isDir); err != nil {
 			return "", err
@@ -63,28 +69,39 @@ func buildAndEnter(e *enforcer) (string, error) {
 }
 
 // gather clones what the app sees of PID 1's tree, in the order of attaching.
-func (e *enforcer) gather(l layout) (sources []source, err error) {
-	for _, gather := range []func(*[]source) error{e.gatherBase, e.gatherDevices, func(s *[]source) error { return e.gatherShares(l, s) }} {
-		if err := gather(&sources); err != nil {
-			return nil, err
-		}
+func (e *enforcer) gather(l layout) ([]source, error) {
+	base, err := e.gatherBase()
+	if err != nil {
+		return nil, err
 	}
-	return sources, nil
+	nodes, err := e.gatherDevices()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := e.gatherShares(l.binds)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(base, nodes, parts)
+	for _, s := range all {
+		e.Grants = append(e.Grants, grant{s.target, s.kind, s.mount})
+	}
+	return all, nil
 }
 
 // take clones what handle refers to, and closes handle.
-func (e *enforcer) take(handle int, target string, attrs uint64) (source, error) {
+func (e *enforcer) take(handle int, target string, attrs uint64, k kind) (source, error) {
 	defer unix.Close(handle)
 	var st unix.Stat_t
 	if err := unix.Fstat(handle, &st); err != nil {
 		return source{}, err
 	}
 	mount, err := clone(handle, e.attrs(attrs))
-	return source{mount, target, st.Mode&unix.S_IFMT == unix.S_IFDIR}, err
+	return source{mount, target, st.Mode&unix.S_IFMT == unix.S_IFDIR, k}, err
 }
 
 // gatherBase takes the app's code and the baseline of /etc.
-func (e *enforcer) gatherBase(sources *[]source) error {
+func (e *enforcer) gatherBase() (sources []source, err error) {
 	for _, b := range []struct {
 		from, to string
 		attrs    uint64
@@ -95,99 +112,85 @@ func (e *enforcer) gatherBase(sources *[]source) error {
 	} {
 		handle, err := openAbs(b.from)
 		if err != nil {
-			return fmt.Errorf("cannot open %s for %s: %w", b.from, b.to, err)
+			return nil, fmt.Errorf("cannot open %s for %s: %w", b.from, b.to, err)
 		}
-		s, err := e.take(handle, b.to, b.attrs)
-		if err != nil || !s.isDir {
-			return fmt.Errorf("cannot take %s as %s: %w", b.from, b.to, orNotFolder(err))
+		s, err := e.take(handle, b.to, b.attrs, b.kind)
+		if err == nil && !s.isDir {
+			err = errors.New("it is not a folder")
 		}
-		*sources = append(*sources, s)
-		e.Grants = append(e.Grants, grant{b.to, b.kind})
+		if err != nil {
+			return nil, fmt.Errorf("cannot take %s as %s: %w", b.from, b.to, err)
+		}
+		sources = append(sources, s)
 	}
-	return nil
+	return sources, nil
 }
 
 // gatherDevices takes the device nodes, after making sure that each is the
 // device that its name says.
-func (e *enforcer) gatherDevices(sources *[]source) error {
+func (e *enforcer) gatherDevices() (sources []source, err error) {
 	for _, d := range devices {
 		name := "/dev/" + d.name
 		handle, err := openAbs(name)
 		if err != nil {
-			return fmt.Errorf("cannot open %s: %w", name, err)
+			return nil, fmt.Errorf("cannot open %s: %w", name, err)
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(handle, &st); err != nil {
-			return fmt.Errorf("cannot stat %s: %w", name, err)
+			return nil, fmt.Errorf("cannot stat %s: %w", name, err)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(d.major, d.minor) {
-			return fmt.Errorf("cannot take %s: it is not character device %d:%d", name, d.major, d.minor)
+			return nil, fmt.Errorf("cannot take %s: it is not character device %d:%d", name, d.major, d.minor)
 		}
-		s, err := e.take(handle, name, unix.MOUNT_ATTR_NOSUID|attrNoExec|attrReadOnly)
+		s, err := e.take(handle, name, unix.MOUNT_ATTR_NOSUID|attrNoExec|attrReadOnly, kindDevice)
 		if err != nil {
-			return fmt.Errorf("cannot take %s: %w", name, err)
+			return nil, fmt.Errorf("cannot take %s: %w", name, err)
 		}
-		*sources = append(*sources, s)
-		e.Grants = append(e.Grants, grant{name, kindDevice})
+		sources = append(sources, s)
 	}
-	return nil
+	return sources, nil
 }
 
-// gatherShares takes the granted parts of shares. In the test image shares can
-// appear whole instead, so that Landlock alone tells what is granted.
-func (e *enforcer) gatherShares(l layout, sources *[]source) error {
-	for _, b := range l.binds {
-		s, k, err := e.takePart(b)
+// gatherShares takes parts of shares.
+func (e *enforcer) gatherShares(binds []bind) (sources []source, err error) {
+	for _, b := range binds {
+		s, err := e.takePart(b)
 		if err != nil {
-			return fmt.Errorf("%s: %w", b.capability, err)
+			return nil, fmt.Errorf("%s: %w", b.capability, err)
 		}
-		e.Grants = append(e.Grants, grant{b.target, k})
-		if !e.ablated(ablateHide) {
-			*sources = append(*sources, s)
-		}
+		sources = append(sources, s)
 	}
-	if !e.ablated(ablateHide) {
-		return nil
-	}
-	for _, b := range whole(e.Spec.Shares) {
-		s, _, err := e.takePart(b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", ablateHide, err)
-		}
-		*sources = append(*sources, s)
-	}
-	return nil
+	return sources, nil
 }
 
-func (e *enforcer) takePart(b bind) (source, kind, error) {
+func (e *enforcer) takePart(b bind) (source, error) {
 	root, err := openAbs(b.source)
 	if err != nil {
-		return source{}, "", fmt.Errorf("cannot open its share: %w", err)
+		return source{}, fmt.Errorf("cannot open its share: %w", err)
 	}
 	defer unix.Close(root)
 	handle, err := open(root, b.rel)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return source{}, "", errors.New("no such folder")
+		return source{}, errors.New("no such folder")
 	case errors.Is(err, unix.ELOOP):
-		return source{}, "", errors.New("a folder of this path is a symlink, and none is followed")
+		return source{}, errors.New("a folder of this path is a symlink, and none is followed")
 	case err != nil:
-		return source{}, "", err
+		return source{}, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(handle, &st); err != nil {
-		return source{}, "", err
+		return source{}, err
 	}
 	file := st.Mode&unix.S_IFMT == unix.S_IFREG
 	if !file && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return source{}, "", errNotAFolder
+		return source{}, errors.New("it is neither a folder nor a regular file")
 	}
 	attrs := uint64(attrSafe | attrNoExec)
 	if b.readOnly {
 		attrs |= attrReadOnly
 	}
-	s, err := e.take(handle, b.target, attrs)
-	return s, kindFor(!b.readOnly, file), err
+	return e.take(handle, b.target, attrs, kindFor(!b.readOnly, file))
 }
 
 func kindFor(write, file bool) kind {
@@ -202,40 +205,49 @@ func kindFor(write, file bool) kind {
 	return kindRead
 }
 
-// furnish makes the file systems of the app's own.
+// furnish makes the file systems and folders of the app's own.
 func (e *enforcer) furnish(t *tree, l layout) error {
 	uid, gid := option{"uid", itoa(e.Spec.UID)}, option{"gid", itoa(e.Spec.GID)}
 	size := option{"size", fmt.Sprintf("%dm", max(1, e.policy.Limits.MemoryMB/2))}
 	inodes := option{"nr_inodes", "65536"}
-	for _, err := range []error{
-		t.tmpfs("/scratch", uid, gid, size, inodes, option{"mode", "0700"}),
-		t.tmpfs("/tmp", uid, gid, size, inodes, option{"mode", "1777"}),
-		t.tmpfs(canaryDir, uid, gid, option{"size", "64k"}, option{"nr_inodes", "64"}, option{"mode", "0777"}),
-		e.proc(t),
-		t.symlink("/proc/self/fd", "/dev/fd"),
-		t.symlink("/proc/self/fd/0", "/dev/stdin"),
-		t.symlink("/proc/self/fd/1", "/dev/stdout"),
-		t.symlink("/proc/self/fd/2", "/dev/stderr"),
-	} {
-		if err != nil {
+	scratch, err := t.tmpfs("/scratch", uid, gid, size, inodes, option{"mode", "0700"})
+	if err != nil {
+		return err
+	}
+	tmp, err := t.tmpfs("/tmp", uid, gid, size, inodes, option{"mode", "1777"})
+	if err != nil {
+		return err
+	}
+	canary, err := t.tmpfs(canaryDir, uid, gid, option{"size", "64k"}, option{"nr_inodes", "64"}, option{"mode", "0777"})
+	if err != nil {
+		return err
+	}
+	unix.Close(tmp) // plainFolders grants what the policy names of it
+	unix.Close(canary)
+	proc, err := e.proc(t)
+	if err != nil {
+		return err
+	}
+	for _, l := range []struct{ name, to string }{{"fd", ""}, {"stdin", "/0"}, {"stdout", "/1"}, {"stderr", "/2"}} {
+		if err := t.symlink("/proc/self/fd"+l.to, "/dev/"+l.name); err != nil {
 			return err
 		}
 	}
-	e.Grants = append(e.Grants, grant{"/scratch", kindWrite}, grant{"/proc", kindRead})
+	e.Grants = append(e.Grants, grant{"/scratch", kindWrite, scratch}, grant{"/proc", kindRead, proc})
 	return e.plainFolders(t, l)
 }
 
 // proc mounts a /proc that shows the app's own processes and nothing else.
-func (e *enforcer) proc(t *tree) error {
+func (e *enforcer) proc(t *tree) (int, error) {
 	options := []option{{"hidepid", "ptraceable"}, {"subset", "pid"}}
 	if e.ablated(ablateProc) {
 		options = nil
 	}
 	mount, err := newFilesystem("proc", int(e.attrs(attrSafe|attrNoExec|attrReadOnly)), options...)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	return t.put(mount, "/proc", true)
+	return mount, t.put(mount, "/proc", true)
 }
 
 // plainFolders makes the granted folders that are no part of a share.
@@ -246,24 +258,13 @@ func (e *enforcer) plainFolders(t *tree, l layout) error {
 			return fmt.Errorf("%s: %w", capabilityOf(g), err)
 		}
 		if below(g.Path, "/tmp") {
-			err = unix.Fchownat(at, "", int(e.Spec.UID), int(e.Spec.GID), unix.AT_EMPTY_PATH)
+			if err := unix.Fchownat(at, "", int(e.Spec.UID), int(e.Spec.GID), unix.AT_EMPTY_PATH); err != nil {
+				return fmt.Errorf("%s: cannot hand it to the app: %w", capabilityOf(g), err)
+			}
 		}
-		unix.Close(at)
-		if err != nil {
-			return fmt.Errorf("%s: cannot hand it to the app: %w", capabilityOf(g), err)
-		}
-		e.Grants = append(e.Grants, grant{g.Path, kindFor(g.Access == "write", false)})
+		e.Grants = append(e.Grants, grant{g.Path, kindFor(g.Access == policy.Write, false), at})
 	}
 	return nil
-}
-
-var errNotAFolder = errors.New("it is neither a folder nor a regular file")
-
-func orNotFolder(err error) error {
-	if err == nil {
-		return errors.New("it is not a folder")
-	}
-	return err
 }
 
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -8,6 +8,7 @@ const (
 	StepNetwork      = "network"
 	StepHostname     = "hostname"
 	StepMounts       = "mounts"
+	StepSupervisor   = "supervisor"
 	StepRlimits      = "rlimits"
 	StepDescriptors  = "descriptors"
 	StepIdentity     = "identity"
@@ -22,17 +23,16 @@ const (
 // Names that only a Report uses: what can fail before, between and after the
 // steps.
 const (
-	StepSpec    = "spec"
-	StepStart   = "start"
-	StepConfirm = "confirm"
-	StepExec    = "exec"
+	StepSpec  = "spec"  // what was handed over can not be used
+	StepStart = "start" // the plan could not be handed to the enforcer
+	StepExec  = "exec"  // everything is enforced, but the program can not be executed
 )
 
 // Required returns the steps without which a profile executes nothing. Only an
 // ordinary user's machine may do without a cgroup.
 func Required(p Profile) []string {
 	all := []string{
-		StepCgroup, StepNetwork, StepHostname, StepMounts,
+		StepCgroup, StepNetwork, StepHostname, StepMounts, StepSupervisor,
 		StepRlimits, StepDescriptors, StepIdentity, StepCapabilities, StepNoNewPrivs,
 		StepObjects, StepLandlock, StepSeccomp, StepCanaries,
 	}

@@ -89,6 +89,34 @@ func TestConfined(t *testing.T) {
 	}
 }
 
+// TestSupervisor looks at the supervisor when the enforcer is done: what an app
+// could attack there.
+func TestSupervisor(t *testing.T) {
+	for _, profile := range profiles {
+		b := newBase(t, profile, "")
+		j := b.job(profile, []string{"-nothing"}, grants("read:/tmp/x", "write:/workspace")...).withCgroup(t)
+		o := start(t, j)
+		want := []string{"NoNewPrivs:\t1", "CapAmb:\t0000000000000000", "CapInh:\t0000000000000000"}
+		if profile == sandbox.ProfileNativeUser {
+			want = append(want, "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000")
+		} else {
+			want = append(want, "Uid:\t900\t900\t900\t900", "Gid:\t900\t900\t900\t900", "Groups:\t \n",
+				"CapEff:\t0000000000000020", "CapPrm:\t0000000000000020", "CapBnd:\t0000000000000020") // CAP_KILL
+		}
+		for _, w := range want {
+			if !strings.Contains(o.Parent, w) {
+				t.Errorf("%s: the supervisor lacks %q:\n%s", profile, w, o.Parent)
+			}
+		}
+		for line := range strings.Lines(o.Parent) {
+			to, ok := strings.CutPrefix(strings.TrimSpace(line), "fd ")
+			if ok && !strings.HasPrefix(to, "pipe:") && !strings.HasPrefix(to, "anon_inode:") && to != "/dev/null" && to != "null" {
+				t.Errorf("%s: the supervisor holds %s", profile, to)
+			}
+		}
+	}
+}
+
 // TestSocket calls an app over its listening socket.
 func TestSocket(t *testing.T) {
 	for _, profile := range profiles {

@@ -17,12 +17,13 @@ type step struct {
 }
 
 // outside is what the supervisor does, still privileged, to the namespaces
-// that PID 1 made for it.
+// that PID 1 made for it, and at last to itself.
 var outside = []step{
-	{StepCgroup, joinCgroups},   // memory, processes and CPU are counted from here on
-	{StepNetwork, closeNetwork}, // own loopback up, known holes shut
-	{StepHostname, setHostname}, //
-	{StepMounts, buildAndEnter}, // what was not granted does not exist
+	{StepCgroup, joinCgroups},        // memory, processes and CPU are counted from here on
+	{StepNetwork, closeNetwork},      // own loopback up, known holes shut
+	{StepHostname, setHostname},      // of its own uts namespace
+	{StepMounts, buildAndEnter},      // what was not granted does not exist
+	{StepSupervisor, dropSupervisor}, // starts the enforcer and keeps nothing
 }
 
 // inside is what the enforcer does to itself, on the one thread that executes
@@ -47,6 +48,7 @@ type enforcer struct {
 	report reporter
 	canary canary
 	abi    int
+	child  child
 }
 
 // plan is what the supervisor hands to the enforcer.
@@ -59,9 +61,7 @@ type plan struct {
 }
 
 // weaken notes a separation that does not hold on this machine.
-func (e *enforcer) weaken(format string, args ...any) {
-	e.Weaker = append(e.Weaker, fmt.Sprintf(format, args...))
-}
+func (e *enforcer) weaken(sentence string) { e.Weaker = append(e.Weaker, sentence) }
 
 // errNotHere is returned by a step that the machine can not do. It counts as
 // not done: where the profile requires it, nothing is executed.

@@ -18,36 +18,30 @@ func Supervise() int {
 	e := &enforcer{report: reporter{FDReport}}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	app, err := e.prepare()
-	if err == nil {
-		err = e.dropSupervisor()
-	}
-	if err != nil {
+	if err := e.prepare(); err != nil {
 		return e.fail(err) // the end of this process is the end of its namespace
-	}
-	for _, fd := range []int{FDReport, FDGo, FDApp} {
-		unix.Close(fd)
 	}
 	go func() {
 		for s := range signals {
-			_ = syscall.Kill(app, s.(syscall.Signal)) // it may have ended by itself
+			_ = syscall.Kill(e.child.pid, s.(syscall.Signal)) // it may have ended by itself
 		}
 	}()
-	return reap(app)
+	return reap(e.child.pid)
 }
 
-// prepare does everything that needs privileges and starts the enforcer.
-func (e *enforcer) prepare() (app int, err error) {
+// prepare does everything that the enforcer can not do to itself. The enforcer
+// is handed its plan last: before, it does nothing.
+func (e *enforcer) prepare() error {
 	if err := e.readSpec(); err != nil {
-		return 0, &stepError{StepSpec, err}
+		return &stepError{StepSpec, err}
 	}
 	if err := e.do(outside); err != nil {
-		return 0, err
+		return err
 	}
-	if app, err = e.startEnforcer(); err != nil {
-		return 0, &stepError{StepStart, fmt.Errorf("cannot start the enforcer: %w", err)}
+	if err := e.handOver(); err != nil {
+		return &stepError{StepStart, fmt.Errorf("cannot hand the plan to the enforcer: %w", err)}
 	}
-	return app, nil
+	return nil
 }
 
 // readSpec takes what PID 1 hands over and what the app's tree will hide.
@@ -87,56 +81,80 @@ func ownNamespaces() error {
 	return nil
 }
 
-// startEnforcer executes this program again, from the root that is left
-// behind, and hands it the plan.
-func (e *enforcer) startEnforcer() (int, error) {
-	raw, err := json.Marshal(e.plan)
-	if err != nil {
-		return 0, err
-	}
+// child is the enforcer's process, and the pipe that it reads its plan from.
+type child struct {
+	pid  int
+	plan *os.File
+}
+
+// startEnforcer executes this program again, from the root that is left behind,
+// with the descriptors of the contract and those of the grants.
+func (e *enforcer) startEnforcer() error {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.Close()
 	null, err := os.Open("/dev/null")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer null.Close()
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"agent-init", "enforce"}, &syscall.ProcAttr{
+	files := []uintptr{null.Fd(), 1, 2, r.Fd(), FDReport, FDGo, FDApp} // FDCgroup is free again
+	for i, g := range e.Grants {
+		e.Grants[i].FD = len(files)
+		files = append(files, uintptr(g.FD))
+	}
+	e.child.plan = w
+	e.child.pid, err = syscall.ForkExec("/proc/self/exe", []string{"agent-init", "enforce"}, &syscall.ProcAttr{
 		Env:   []string{},
-		Files: []uintptr{null.Fd(), 1, 2, r.Fd(), FDReport, FDGo, FDApp},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
-	if err != nil {
-		return 0, errors.Join(err, w.Close())
+	for _, fd := range files[FDCgroup:] {
+		unix.Close(int(fd)) // the enforcer has its own
 	}
-	_, err = w.Write(raw)
-	return pid, errors.Join(err, w.Close())
+	return err
 }
 
-// dropSupervisor leaves the supervisor nothing but signals: CAP_KILL reaches
-// the app under its other uid, and no further than its pid namespace.
-func (e *enforcer) dropSupervisor() (err error) {
+// dropSupervisor starts the enforcer and leaves the supervisor nothing but
+// signals: CAP_KILL reaches the app under its other uid, and no further than
+// the pid namespace.
+func dropSupervisor(e *enforcer) (string, error) {
+	if err := e.startEnforcer(); err != nil {
+		return "", fmt.Errorf("cannot start the enforcer: %w", err)
+	}
 	var kept uint64
 	if e.Spec.Profile != ProfileNativeUser {
 		kept = 1 << unix.CAP_KILL
-		err = allThreads.become(supervisorID, supervisorID)
+		if err := allThreads.become(supervisorID, supervisorID); err != nil {
+			return "", err
+		}
 	}
-	if err == nil {
-		err = allThreads.keep(kept)
+	if err := allThreads.keep(kept); err != nil {
+		return "", err
 	}
-	if err == nil {
-		err = allThreads.call("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+	if err := allThreads.call("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
+		return "", err
 	}
-	if err == nil {
-		err = allThreads.call("forbid tracing", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
-	}
+	return "", allThreads.call("forbid tracing", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+}
+
+// handOver gives the enforcer its plan and lets go of everything else.
+func (e *enforcer) handOver() error {
+	raw, err := json.Marshal(e.plan)
 	if err != nil {
-		return &stepError{StepStart, fmt.Errorf("supervisor: %w", err)}
+		return err
 	}
-	return nil
+	if _, err := e.child.plan.Write(raw); err != nil {
+		return err
+	}
+	for fd := FDReport; fd < FDCgroup; fd++ {
+		if err := unix.Close(fd); err != nil {
+			return err
+		}
+	}
+	return e.child.plan.Close()
 }
 
 // reap waits for every process of the namespace until the app's own ends, and

@@ -113,9 +113,8 @@ func (t *tree) file(name string) (int, error) {
 	return open(dir, path.Base(name))
 }
 
-// put attaches a mount at an absolute path of the tree and closes it.
+// put attaches a mount at an absolute path of the tree.
 func (t *tree) put(mount int, name string, isDir bool) error {
-	defer unix.Close(mount)
 	place := t.file
 	if isDir {
 		place = t.dir
@@ -132,15 +131,15 @@ func (t *tree) put(mount int, name string, isDir bool) error {
 }
 
 // tmpfs makes a file system in memory for the app at an absolute path.
-func (t *tree) tmpfs(name string, options ...option) error {
+func (t *tree) tmpfs(name string, options ...option) (int, error) {
 	mount, err := newFilesystem("tmpfs", attrSafe|attrNoExec, options...)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return -1, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := t.claim(mount); err != nil {
-		return err
+		return -1, err
 	}
-	return t.put(mount, name, true)
+	return mount, t.put(mount, name, true)
 }
 
 // symlink makes a link in the tree.
