@@ -4,6 +4,7 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/berthos/berth/host/files/wire"
+	"github.com/berthos/berth/tools/testenv"
 	"golang.org/x/sys/unix"
 )
 
@@ -178,7 +180,7 @@ func TestMovedAway(t *testing.T) {
 
 func TestMountsBelowAreNotEntered(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may mount")
+		testenv.Skip(t, "only root may mount")
 	}
 	g := serve(t, nil)
 	mnt := filepath.Join(g.dir, "mnt")
@@ -187,7 +189,7 @@ func TestMountsBelowAreNotEntered(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	if err := unix.Mount("proc", mnt, "proc", 0, ""); err != nil {
-		t.Skipf("cannot mount here: %v", err)
+		testenv.Skip(t, fmt.Sprintf("cannot mount here: %v", err))
 	}
 	defer unix.Unmount(mnt, unix.MNT_DETACH)
 	_, err := g.walk(rootFID, "mnt")

@@ -29,11 +29,11 @@ func Serve(ctx context.Context, conn io.ReadWriteCloser, o Options) error {
 	if err != nil {
 		return err
 	}
-	limit, err := o.openLimit()
+	all, err := budget()
 	if err != nil {
 		return err
 	}
-	root, err := beneath.Open(owner.path, limit)
+	root, err := beneath.Open(owner.path, o.MaxOpen, all)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func Serve(ctx context.Context, conn io.ReadWriteCloser, o Options) error {
 	names.aliases = owner.aliases
 
 	s := newSession(conn, root, o, names, owner)
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, s.abort)
 	defer stop()
 	err = s.run()
 	if ctx.Err() != nil {

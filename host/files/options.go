@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 
+	"github.com/berthos/berth/host/files/beneath"
 	"github.com/berthos/berth/host/files/wire"
+	"github.com/berthos/berth/host/hint"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,8 +37,8 @@ type Options struct {
 	Logger *slog.Logger
 
 	// MaxFIDs bounds the handles of a session (0: 65536), MaxOpen the file
-	// descriptors of the host that they may cost (0: 16384, and never more
-	// than half of what this process may open).
+	// descriptors of the host that they may cost (0: 16384). All sessions of
+	// the process together hold at most half of what it may open.
 	MaxFIDs, MaxOpen int
 }
 
@@ -54,8 +57,8 @@ func (o Options) checked() (Options, *names, error) {
 	if o.UID >= wire.NoID || o.GID >= wire.NoID {
 		return o, nil, fmt.Errorf("cannot serve %s: %d:%d are no ids", o.Root, o.UID, o.GID)
 	}
-	if o.MaxFIDs < 0 || o.MaxOpen < 0 {
-		return o, nil, fmt.Errorf("cannot serve %s: negative limits", o.Root)
+	if o.MaxFIDs < 0 || o.MaxOpen < 0 || o.MaxOpen > 0 && o.MaxOpen < minOpen {
+		return o, nil, fmt.Errorf("cannot serve %s: limits of %d handles and %d open files: at least %d files are needed", o.Root, o.MaxFIDs, o.MaxOpen, minOpen)
 	}
 	o.Exclude = slices.Clone(o.Exclude)
 	n, err := newNames(o.Exclude, o.AllowHostExecuted)
@@ -77,18 +80,16 @@ func (o Options) checked() (Options, *names, error) {
 	return o, n, nil
 }
 
-// openLimit is MaxOpen, or half of what this process may open if that is less.
-func (o Options) openLimit() (int, error) {
+// budget is what all sessions of this process may hold open together: a guest
+// can open several, and the program has files of its own.
+var budget = sync.OnceValues(func() (*beneath.Budget, error) {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-		return 0, fmt.Errorf("cannot read the limit on open files: %w", err)
+		return nil, fmt.Errorf("cannot read the limit on open files: %w", err)
 	}
-	n := o.MaxOpen
-	if half := lim.Cur / 2; uint64(n) > half {
-		n = int(half)
+	half := int(min(lim.Cur/2, 1<<20))
+	if half < minOpen {
+		return nil, hint.Errorf("raise it: ulimit -n 4096", "cannot serve files: this process may open %d files only", lim.Cur)
 	}
-	if n < minOpen {
-		return 0, fmt.Errorf("cannot serve %s: this process may open %d files, %d are needed", o.Root, lim.Cur, 2*minOpen)
-	}
-	return n, nil
-}
+	return beneath.NewBudget(half), nil
+})

@@ -63,13 +63,22 @@ func (s *session) run() error {
 		return err
 	}
 	err := s.readLoop()
-	s.conn.Close() // a worker may be writing to a guest that does not read
+	s.abort() // a worker may be writing to a guest that does not read
 	s.collect(workers, (*worker).stop)
 	s.fids.clear(s)
 	if err == io.EOF {
 		return nil
 	}
 	return err
+}
+
+// abort ends the connection in both directions, so that nothing waits on it
+// any longer. Closing a stream of the link would end only our half.
+func (s *session) abort() {
+	if r, ok := s.conn.(interface{ Reset() }); ok {
+		r.Reset()
+	}
+	s.conn.Close()
 }
 
 func (s *session) startWorkers() error {
@@ -180,7 +189,7 @@ func (s *session) send(tag uint16, frame []byte) error {
 	}
 	if _, err := s.conn.Write(frame); err != nil {
 		s.sendOK = false
-		s.conn.Close()
+		s.abort()
 		return err
 	}
 	return nil

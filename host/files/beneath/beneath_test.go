@@ -18,7 +18,7 @@ func open(t *testing.T, max int) (*Root, *Node, string) {
 	if err := os.MkdirAll(filepath.Join(dir, "d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Open(dir, max)
+	r, err := Open(dir, max, NewBudget(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +113,36 @@ func TestOpenRefusesLinks(t *testing.T) {
 	if err := os.Symlink(dir, dir+"/l"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Open(dir+"/l", 10); err == nil {
+	if r, err := Open(dir+"/l", 10, NewBudget(1000)); err == nil {
 		r.Close()
 		t.Error("opened a link")
 	}
+}
+
+func TestSharedBudget(t *testing.T) {
+	shared := NewBudget(3)
+	var dirs []*Node
+	for range 2 {
+		r, err := Open(t.TempDir(), 10, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.Dir()
+		dirs = append(dirs, n)
+		defer r.Close()
+		defer n.Release()
+	}
+	f, err := dirs[0].Open(unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dirs[1].Open(unix.O_RDONLY); err != unix.ENFILE {
+		t.Errorf("beyond what both may hold: %v", err)
+	}
+	f.Close()
+	f, err = dirs[1].Open(unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

@@ -29,7 +29,7 @@ func (f *File) node() (*Node, error) {
 	}
 	fd, err := unix.Openat(f.root.proc, strconv.Itoa(f.fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		f.root.used.Add(-1)
+		f.root.unreserve()
 		return nil, err
 	}
 	return f.root.node(fd)

@@ -61,7 +61,7 @@ func (n *Node) Lookup(name string) (*Node, error) {
 	}
 	fd, err := openat2(n.fd, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		n.root.used.Add(-1)
+		n.root.unreserve()
 		return nil, err
 	}
 	return n.root.node(fd)
@@ -140,7 +140,7 @@ func (n *Node) reopen(flags int) (*File, error) {
 	}
 	fd, err := unix.Openat(n.root.proc, strconv.Itoa(n.fd), flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
-		n.root.used.Add(-1)
+		n.root.unreserve()
 		return nil, err
 	}
 	return &File{root: n.root, fd: fd}, nil

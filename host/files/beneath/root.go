@@ -25,19 +25,38 @@ const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 
 // Root is one folder, open.
 type Root struct {
-	dir  *Node
-	proc int // O_PATH of /proc/self/fd, to reopen a descriptor for I/O
-	max  int64
-	used atomic.Int64 // descriptors of nodes and files
+	dir         *Node
+	proc        int // O_PATH of /proc/self/fd, to reopen a descriptor for I/O
+	own, shared *Budget
 }
 
-// Open opens the folder. At most maxFDs descriptors are held at a time.
-func Open(path string, maxFDs int) (*Root, error) {
+// Budget bounds the descriptors that nodes and files hold.
+type Budget struct {
+	max  int64
+	used atomic.Int64
+}
+
+// NewBudget returns a budget of n descriptors.
+func NewBudget(n int) *Budget { return &Budget{max: int64(n)} }
+
+func (b *Budget) take() bool {
+	if b.used.Add(1) > b.max {
+		b.used.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (b *Budget) give() { b.used.Add(-1) }
+
+// Open opens the folder. It holds at most maxFDs descriptors at a time, and
+// with all others that share a budget no more than that.
+func Open(path string, maxFDs int, shared *Budget) (*Root, error) {
 	proc, err := openProc()
 	if err != nil {
 		return nil, err
 	}
-	r := &Root{proc: proc, max: int64(maxFDs)}
+	r := &Root{proc: proc, own: NewBudget(maxFDs), shared: shared}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		unix.Close(proc)
@@ -48,7 +67,11 @@ func Open(path string, maxFDs int) (*Root, error) {
 		unix.Close(proc)
 		return nil, fmt.Errorf("cannot confine folder %s: %w", path, err)
 	}
-	r.used.Add(1)
+	if err := r.reserve(); err != nil {
+		unix.Close(fd)
+		unix.Close(proc)
+		return nil, fmt.Errorf("cannot open folder %s: %w", path, err)
+	}
 	if r.dir, err = r.node(fd); err != nil {
 		unix.Close(proc)
 		return nil, fmt.Errorf("cannot read folder %s: %w", path, err)
@@ -91,19 +114,29 @@ func (r *Root) Close() {
 }
 
 // InUse is the number of descriptors held, the folder's own included.
-func (r *Root) InUse() int { return int(r.used.Load()) }
+func (r *Root) InUse() int { return int(r.own.used.Load()) }
 
+// reserve counts a descriptor that is about to be opened.
 func (r *Root) reserve() error {
-	if r.used.Add(1) > r.max {
-		r.used.Add(-1)
+	if !r.own.take() {
+		return unix.ENFILE
+	}
+	if !r.shared.take() {
+		r.own.give()
 		return unix.ENFILE
 	}
 	return nil
 }
 
+// unreserve counts one that was not opened after all, or is closed.
+func (r *Root) unreserve() {
+	r.own.give()
+	r.shared.give()
+}
+
 func (r *Root) close(fd int) {
 	unix.Close(fd)
-	r.used.Add(-1)
+	r.unreserve()
 }
 
 // Where returns the place of n below the folder right now, "" for the folder

@@ -18,7 +18,7 @@ func (n *Node) Create(name string, flags int, mode uint32) (*Node, *File, error)
 	}
 	fd, err := openat2(n.fd, name, uint64(flags)|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NOCTTY, mode&0o777)
 	if err != nil {
-		n.root.used.Add(-1)
+		n.root.unreserve()
 		return nil, nil, err
 	}
 	f := &File{root: n.root, fd: fd}

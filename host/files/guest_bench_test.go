@@ -1,0 +1,260 @@
+//go:build linux
+
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthos/berth/tools/testenv"
+	"github.com/cavaliergopher/cpio"
+	"golang.org/x/sys/unix"
+)
+
+// guestModes are the mount options that are compared. Each gets a port named
+// after it, so commas are written as +.
+var guestModes = []string{
+	"cache=mmap+msize=524312+noxattr+locktimeout=1",
+	"cache=mmap+ignoreqv+msize=524312+noxattr+locktimeout=1",
+	"cache=none+msize=524312+noxattr+locktimeout=1",
+	"cache=readahead+ignoreqv+msize=524312+noxattr+locktimeout=1",
+	"cache=loose+ignoreqv+msize=524312+noxattr+locktimeout=1",
+}
+
+// BenchmarkGuest boots a kernel (BERTH_KERNEL, an uncompressed vmlinux) under
+// QEMU without KVM and has its 9p client measure and check this server:
+//
+//	BERTH_KERNEL=build/image/vmlinux go test -run '^$' -bench Guest -benchtime 1x -v ./host/files
+//
+// BERTH_MODES replaces the mount options, BERTH_QEMU_ARGS adds arguments, such
+// as "-smp 2".
+func BenchmarkGuest(b *testing.B) {
+	kernel := os.Getenv("BERTH_KERNEL")
+	if kernel == "" {
+		testenv.Skip(b, "BERTH_KERNEL names no kernel")
+	}
+	dir := b.TempDir()
+	initrd := buildGuest(b, dir)
+	args := guestArgs(kernel, initrd)
+	ctlPath := filepath.Join(dir, "ctl")
+	args = append(args, guestPort(0, ctlPath, "bench.ctl")...)
+	shared := map[string]string{}
+	modes := guestModes
+	if m := os.Getenv("BERTH_MODES"); m != "" {
+		modes = strings.Fields(m)
+	}
+	for i, mode := range modes {
+		path := filepath.Join(dir, fmt.Sprint("port", i))
+		args = append(args, guestPort(i+1, path, "files."+mode)...)
+		listen(b, path, func(c net.Conn) {
+			ws := filepath.Join(dir, fmt.Sprint("ws", i))
+			os.Mkdir(ws, 0o755)
+			if err := Serve(b.Context(), c, Options{Root: ws, UID: guestUID, GID: guestGID}); err != nil && b.Context().Err() == nil {
+				b.Errorf("%s: %v", mode, err)
+			}
+		})
+		shared[strings.ReplaceAll(mode, "+", ",")] = filepath.Join(dir, fmt.Sprint("ws", i))
+	}
+	control := &hostEdits{b: b, shared: shared}
+	listen(b, ctlPath, control.serve)
+	cmd := exec.CommandContext(b.Context(), "qemu-system-x86_64", append(args, strings.Fields(os.Getenv("BERTH_QEMU_ARGS"))...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the signal comes when the starting thread ends
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	readConsole(b, bufio.NewScanner(out), control)
+	cmd.Wait()
+}
+
+func readConsole(b *testing.B, in *bufio.Scanner, control *hostEdits) {
+	done := false
+	for in.Scan() {
+		line := strings.TrimRight(in.Text(), "\r")
+		if mode, ok := strings.CutPrefix(line, "MODE "); ok {
+			control.dir.Store(control.shared[mode])
+		}
+		if strings.HasPrefix(line, "FAIL ") {
+			b.Log(line) // which modes may fail at what is a result, not a fault
+		}
+		fmt.Println(line)
+		done = done || line == "DONE"
+	}
+	if !done {
+		b.Error("the guest did not come to its end")
+	}
+}
+
+func guestArgs(kernel, initrd string) []string {
+	return []string{"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms", "-m", "256",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
+		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz=" + tscKHz(),
+		"-device", "virtio-serial-device,max_ports=16"}
+}
+
+func guestPort(n int, path, name string) []string {
+	id := "c" + strconv.Itoa(n)
+	return []string{"-chardev", "socket,id=" + id + ",path=" + path, "-device", "virtserialport,chardev=" + id + ",name=" + name}
+}
+
+func tscKHz() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "cpu MHz" {
+			mhz, _ := strconv.ParseFloat(strings.TrimSpace(v), 64)
+			return strconv.Itoa(int(mhz * 1000))
+		}
+	}
+	return "1000000"
+}
+
+// listen serves the first connection to a unix socket.
+func listen(b *testing.B, path string, f func(net.Conn)) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { l.Close() })
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			f(c)
+			c.Close()
+		}
+	}()
+}
+
+func buildGuest(b *testing.B, dir string) string {
+	prog := filepath.Join(dir, "init")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", prog, "./testdata/guestbench")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	body, err := os.ReadFile(prog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w := cpio.NewWriter(&buf)
+	for _, h := range []struct {
+		hdr  cpio.Header
+		body []byte
+	}{
+		{cpio.Header{Name: "dev", Mode: cpio.TypeDir | 0o755}, nil},
+		{cpio.Header{Name: "init", Mode: cpio.TypeReg | 0o755, Size: int64(len(body))}, body},
+	} {
+		if err := w.WriteHeader(&h.hdr); err != nil {
+			b.Fatal(err)
+		}
+		w.Write(h.body)
+	}
+	w.Close()
+	path := filepath.Join(dir, "initrd")
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// hostEdits does on the host what the guest asks for: one line, one edit.
+type hostEdits struct {
+	b      *testing.B
+	shared map[string]string // mount options to folder
+	dir    atomic.Value
+}
+
+func (h *hostEdits) serve(c net.Conn) {
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if err := h.edit(strings.TrimSuffix(line, "\n")); err != nil {
+			fmt.Printf("HOST %s: %v\n", line, err)
+		}
+		time.Sleep(10 * time.Millisecond) // coarse time stamps of the host differ
+		c.Write([]byte("\n"))
+	}
+}
+
+func (h *hostEdits) edit(line string) error {
+	op, rest, _ := strings.Cut(line, " ")
+	name, arg, _ := strings.Cut(rest, " ")
+	arg = strings.ReplaceAll(arg, "|", "\n")
+	dir := h.dir.Load().(string)
+	p := filepath.Join(dir, name)
+	switch op {
+	case "fill":
+		n, _ := strconv.Atoi(arg)
+		for i := range n {
+			if err := os.WriteFile(filepath.Join(p, fmt.Sprintf("file-%d.go", i)), []byte("package x\n"), 0o644); err != nil {
+				return err
+			}
+		}
+	case "write":
+		return hostWrite(p, arg, os.O_TRUNC)
+	case "append":
+		return hostWrite(p, arg, os.O_APPEND)
+	case "remove":
+		return os.Remove(p)
+	case "expect":
+		off, text, _ := strings.Cut(arg, " ")
+		at, _ := strconv.Atoi(off)
+		got, err := os.ReadFile(p)
+		if err != nil || len(got) < at+len(text) || string(got[at:at+len(text)]) != text {
+			return fmt.Errorf("the host has something else (%d bytes, %v)", len(got), err)
+		}
+	case "mode":
+		st, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		if got := fmt.Sprintf("%o", st.Mode().Perm()); got != arg || st.Mode()&os.ModeSetuid != 0 {
+			return fmt.Errorf("mode %v", st.Mode())
+		}
+	case "flocked":
+		f, err := os.Open(p)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+			return fmt.Errorf("the host got a lock that the guest holds")
+		}
+	case "program":
+		body, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "init"))
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(p, body, 0o755)
+	}
+	return nil
+}
+
+func hostWrite(p, text string, flag int) error {
+	f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE|flag, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
