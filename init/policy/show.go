@@ -20,7 +20,7 @@ func (p Policy) String() string {
 	fmt.Fprintf(&b, "app %s %s\n", p.App, p.Version)
 	fmt.Fprintf(&b, "  code     %s\n", p.code())
 	fmt.Fprintf(&b, "  runs     %s\n", strings.Join(p.quotedArgv(), " "))
-	fmt.Fprintf(&b, "  exports  %s\n", orNone(strings.Join(p.Exports, ", ")))
+	fmt.Fprintf(&b, "  exports  %s\n", orNone(wrap(p.Exports, "\n           ")))
 	b.WriteString("\nfiles it may use\n")
 	for _, g := range p.Paths {
 		fmt.Fprintf(&b, "  %-11s%s and everything below it%s\n", g.words(), strconv.Quote(g.Path), g.remark())
@@ -107,15 +107,30 @@ func (p Policy) quotedArgv() []string {
 	return quoted
 }
 
-func portList(ports []uint16) string {
-	if len(ports) == 0 {
-		return "none"
+// wrap joins words to lines of moderate length.
+func wrap(words []string, newline string) string {
+	const most = 80
+	var b strings.Builder
+	length := 0
+	for i, word := range words {
+		separator := ", "
+		if length += len(word) + len(separator); length > most {
+			separator, length = ","+newline, len(word)
+		}
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(word)
 	}
+	return b.String()
+}
+
+func portList(ports []uint16) string {
 	list := make([]string, 0, len(ports))
 	for _, port := range ports {
 		list = append(list, strconv.Itoa(int(port)))
 	}
-	return strings.Join(list, ", ")
+	return wrap(list, "\n           ")
 }
 
 // milli writes thousandths as a decimal number without trailing zeros.
