@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -41,7 +42,8 @@ func realSystem(profile string) *System {
 		Emulated:   isEmulated,
 		TimerSlack: setTimerSlack,
 
-		Console: console,
+		Console:   console,
+		KernelLog: func() (io.ReadCloser, error) { return os.Open("/dev/kmsg") },
 
 		Start:   startProcess,
 		Wait4:   wait4,

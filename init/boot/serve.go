@@ -8,22 +8,38 @@ import (
 	"time"
 
 	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/sandbox"
 )
+
+// service is one row of the serve table: what runs until the sandbox ends.
+type service struct {
+	name     string
+	run      func(p *pid1, ctx context.Context)
+	profiles []sandbox.Profile // where it is run; nil: everywhere
+}
+
+func (s service) on(profile sandbox.Profile) bool { return on(s.profiles, profile) }
+
+// services is the serve phase. Reaping and the log began in the boot phase,
+// and each app adds a supervisor.
+func services() []service {
+	return []service{
+		{"control", (*pid1).serveControl, nil},
+		{"streams", (*pid1).serveStreams, nil},
+		{"session", (*pid1).watchSession, nil},
+		{"kernel log", (*pid1).kernelLog, []sandbox.Profile{sandbox.ProfileVM}},
+	}
+}
 
 // serve is the second phase: it starts the services and waits for the first
 // reason to end.
 func (p *pid1) serve(ctx context.Context) ending {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, service := range []struct {
-		name string
-		run  func(context.Context)
-	}{
-		{"control", p.serveControl},
-		{"streams", p.serveStreams},
-		{"session", p.watchSession},
-	} {
-		p.spawn(service.name, func() { service.run(ctx) })
+	for _, s := range services() {
+		if s.on(p.profile) {
+			p.spawn(s.name, func() { s.run(p, ctx) })
+		}
 	}
 	if err := p.booted(); err != nil {
 		return ending{"booted", err}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/sandbox"
 )
 
@@ -189,6 +190,15 @@ func bootNative(t *testing.T, profile string) *native {
 	_ = theirs.Close()
 	n.hostEnd = meet(t, ours)
 	return n
+}
+
+func asConn(f *os.File) (link.Conn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
 }
 
 // connected returns a unix connection and its other end as a file.

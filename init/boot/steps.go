@@ -19,8 +19,10 @@ type step struct {
 	profiles []sandbox.Profile // where it is run; nil: everywhere
 }
 
-func (s step) on(profile sandbox.Profile) bool {
-	return s.profiles == nil || slices.Contains(s.profiles, profile)
+func (s step) on(profile sandbox.Profile) bool { return on(s.profiles, profile) }
+
+func on(profiles []sandbox.Profile, profile sandbox.Profile) bool {
+	return profiles == nil || slices.Contains(profiles, profile)
 }
 
 // bootSteps is the boot phase, in order. The link comes as early as it can:

@@ -160,11 +160,22 @@ func (s *supervisor) start(ctx context.Context, inst instance) error {
 	return nil
 }
 
+// awaited says what a start waits for in each of its steps.
+func awaited(step string) string {
+	switch step {
+	case stepEnforcing:
+		return "the enforcer"
+	case stepGo:
+		return "the host to let it go"
+	}
+	return "its announcement"
+}
+
 // explain turns an error on the way to ready into what a user can act on: the
 // deadline, or how the app ended and what it said last.
 func (s *supervisor) explain(ctx context.Context, inst instance, step string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
-		err = fmt.Errorf("%w: %w", cause, err)
+		err = fmt.Errorf("%w: waited for %s", cause, awaited(step))
 	} else {
 		// An app that ends breaks its connection first; its status says more.
 		select {

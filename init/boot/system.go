@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -41,6 +42,8 @@ type System struct {
 
 	OpenLink func(ctx context.Context) (link.Conn, error)
 	Console  func(line string)
+
+	KernelLog func() (io.ReadCloser, error) // of a VM
 
 	// Start creates a process; Wait4 reaps any child that has ended, without
 	// blocking, and returns 0 when there is none.
