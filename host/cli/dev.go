@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -59,8 +60,9 @@ type devRun struct {
 	app *appbuild.App
 	sb  *sandbox.Sandbox
 
-	how   string // the machine's description
-	image string // digest of the image index
+	how      string // the machine's description
+	image    string // digest of the image index
+	listener *net.UnixListener
 }
 
 func newDevRun(w World, f devFlags) *devRun { return &devRun{w: w, f: f} }
@@ -111,7 +113,11 @@ func (r *devRun) start(ctx context.Context) error {
 	if err != nil {
 		return &failure{code: ExitMachine, err: err}
 	}
-	r.ready(time.Since(r.sb.Started()))
+	if r.listener, err = control.Listen(r.sb.Dir()); err != nil {
+		r.stop()
+		return err
+	}
+	r.ready(time.Since(r.sb.Started())) // whoever reads this may call at once
 	return nil
 }
 
@@ -126,16 +132,11 @@ func (r *devRun) stop() {
 // serve follows the sandbox until ctx or the sandbox ends.
 func (r *devRun) serve(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	listener, err := control.Listen(r.sb.Dir())
-	if err != nil {
-		cancel()
-		return err
-	}
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer cancel()
 	tasks.Go(func() {
-		if err := control.Serve(ctx, listener, r, nil); err != nil {
+		if err := control.Serve(ctx, r.listener, r, nil); err != nil {
 			r.say("berth: %v", err)
 		}
 	})

@@ -15,7 +15,7 @@ func running(ctx context.Context) ([]control.Client, []control.Description, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return control.Find(ctx, root.Path())
+	return control.Find(ctx, root.Sandboxes())
 }
 
 // findApp returns the sandbox that runs an app, the newest if several do.

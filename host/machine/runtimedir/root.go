@@ -49,7 +49,7 @@ func Open(s Search) (*Root, error) {
 }
 
 func open(path string) (*Root, error) {
-	for _, dir := range []string{path, filepath.Join(path, "sandboxes"), filepath.Join(path, "ids")} {
+	for _, dir := range []string{path, filepath.Join(path, sandboxes), filepath.Join(path, "ids")} {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, hint.Errorf("set XDG_RUNTIME_DIR to a folder of your own", "cannot make runtime folder: %w", err)
 		}
@@ -92,6 +92,11 @@ func ownFolder(dir string, uid int) error {
 // Path is where the folder is.
 func (r *Root) Path() string { return r.path }
 
+const sandboxes = "sandboxes"
+
+// Sandboxes is the folder that holds the folder of each sandbox.
+func (r *Root) Sandboxes() string { return filepath.Join(r.path, sandboxes) }
+
 // New makes the folder of one sandbox. It counts as alive until every copy of
 // its lock is closed.
 func (r *Root) New(name string) (*Dir, error) {
@@ -105,7 +110,7 @@ func (r *Root) New(name string) (*Dir, error) {
 		return nil, fmt.Errorf("cannot name a sandbox: %w", err)
 	}
 	id := name + "-" + hex.EncodeToString(tail[:])
-	d := &Dir{ID: id, Path: filepath.Join(r.path, "sandboxes", id)}
+	d := &Dir{ID: id, Path: filepath.Join(r.Sandboxes(), id)}
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make runtime folder of sandbox: %w", err)
 	}
@@ -141,13 +146,13 @@ func (r *Root) Collect() (ids []string, err error) {
 		return nil, err
 	}
 	defer release()
-	entries, err := os.ReadDir(filepath.Join(r.path, "sandboxes"))
+	entries, err := os.ReadDir(r.Sandboxes())
 	if err != nil {
 		return nil, fmt.Errorf("cannot list sandboxes: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
-		path := filepath.Join(r.path, "sandboxes", e.Name())
+		path := filepath.Join(r.Sandboxes(), e.Name())
 		held, err := lock(filepath.Join(path, lockName))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			continue // alive
