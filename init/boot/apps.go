@@ -25,6 +25,7 @@ type apps struct {
 	mu      sync.Mutex // guards what follows
 	byName  map[string]*app
 	closing bool
+	hurry   bool
 	running sync.WaitGroup
 }
 
@@ -150,10 +151,20 @@ func (as *apps) stop(s link.Stop) {
 	a.stop()
 }
 
-// stopAll ends every app and waits until they are gone.
-func (as *apps) stopAll() {
+// patience is how long an app that is stopped gets for each step of that.
+func (as *apps) patience() time.Duration {
 	as.mu.Lock()
-	as.closing = true
+	defer as.mu.Unlock()
+	if as.hurry {
+		return impatience
+	}
+	return patience
+}
+
+// stopAll ends every app and waits until they are gone.
+func (as *apps) stopAll(hurry bool) {
+	as.mu.Lock()
+	as.closing, as.hurry = true, hurry
 	for _, a := range as.byName {
 		a.stop()
 	}

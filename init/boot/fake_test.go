@@ -124,7 +124,7 @@ func runFake(t *testing.T, f *fake) (*hostEnd, <-chan int) {
 	go func() {
 		code <- Main(t.Context(), World{Args: []string{string(sandbox.ProfileVM)}, Stderr: io.Discard, System: f.system()})
 	}()
-	h := meet(t, ours)
+	h := meet(t, ours, nil)
 	stream, err := h.session.OpenStream(link.StreamHeader{Type: link.StreamControl})
 	if err != nil {
 		t.Fatal(err)

@@ -25,13 +25,14 @@ type hostEnd struct {
 	control *link.ControlConn
 	steps   []link.Step
 	booted  *link.Booted
+	serve   func(*link.Stream)
 
 	mu   sync.Mutex // guards what follows
 	logs []link.LogRecord
 }
 
-// meet does the handshake on conn.
-func meet(t *testing.T, conn link.Conn) *hostEnd {
+// meet does the handshake on conn; serve serves shares, if there are any.
+func meet(t *testing.T, conn link.Conn, serve func(*link.Stream)) *hostEnd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -39,7 +40,7 @@ func meet(t *testing.T, conn link.Conn) *hostEnd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostEnd{t: t, session: session}
+	h := &hostEnd{t: t, session: session, serve: serve}
 	watchdog := time.AfterFunc(deadline, func() { _ = session.Close() })
 	t.Cleanup(func() {
 		watchdog.Stop()
@@ -55,6 +56,10 @@ func (h *hostEnd) accept() {
 		header, stream, err := h.session.Accept()
 		if err != nil {
 			return
+		}
+		if header.Type == link.StreamShare && h.serve != nil {
+			go h.serve(stream)
+			continue
 		}
 		if header.Type != link.StreamLog {
 			stream.Reset()

@@ -20,10 +20,15 @@ import (
 	"github.com/berthos/berth/sdk/protocol"
 )
 
-// How an instance is stopped: asked, told, ended.
+// How an instance is stopped: asked by the protocol's shutdown message, then
+// told by SIGTERM, then ended by SIGKILL, with this time between them. When the
+// host is gone nobody waits for what an app might still do.
 const (
-	askFor  = time.Second // after the protocol's shutdown message, before SIGTERM
-	killFor = time.Second // after SIGTERM, before SIGKILL
+	patience   = time.Second
+	impatience = 200 * time.Millisecond
+)
+
+const (
 	// drainFor is how long the pipes of a process that is gone may take. All
 	// its descendants are gone with it, so this is for what is in the pipes.
 	drainFor = time.Second
@@ -83,21 +88,19 @@ func (r *running) Kill() {
 
 // Stop ends the app in order. The enforcer passes SIGTERM on.
 func (r *running) Stop() {
+	wait := r.l.p.apps.patience()
 	r.mu.Lock()
 	if r.hello != nil {
-		_ = r.hello.SetWriteDeadline(time.Now().Add(askFor))
+		_ = r.hello.SetWriteDeadline(time.Now().Add(wait))
 		_, _ = r.hello.Write([]byte(`{"type":"` + protocol.TypeShutdown + `"}` + "\n"))
 	}
 	r.mu.Unlock()
-	for _, step := range []struct {
-		wait time.Duration
-		sig  syscall.Signal
-	}{{askFor, syscall.SIGTERM}, {killFor, syscall.SIGKILL}} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
 		case <-r.exited:
 			return
-		case <-time.After(step.wait):
-			r.child.signal(step.sig)
+		case <-time.After(wait):
+			r.child.signal(sig)
 		}
 	}
 	<-r.exited

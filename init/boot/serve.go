@@ -155,7 +155,7 @@ func (p *pid1) shutdown(end ending) {
 		run  func()
 	}{
 		{"tell failure", func() { p.tellFailure(end, reason) }},
-		{"stop apps", p.apps.stopAll},
+		{"stop apps", func() { p.apps.stopAll(p.session == nil || p.session.Err() != nil) }},
 		{"unmount shares", p.unmountShares},
 		{"sync", p.sys.Sync},
 		{"tell down", func() { p.tellDown(reason) }},

@@ -188,7 +188,7 @@ func bootNative(t *testing.T, profile string) *native {
 	ours, theirs := connected(t)
 	n := launchNative(t, theirs, profile, "{}")
 	_ = theirs.Close()
-	n.hostEnd = meet(t, ours)
+	n.hostEnd = meet(t, ours, nil)
 	return n
 }
 

@@ -2,14 +2,18 @@ package boot
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cavaliergopher/cpio"
+	"github.com/hugelgupf/p9/fsimpl/localfs"
+	"github.com/hugelgupf/p9/p9"
 
 	"github.com/berthos/berth/init/link"
 )
@@ -84,8 +88,9 @@ func hostKHz() string {
 	return "1000000"
 }
 
-// bootVM starts QEMU and connects to the link's socket.
-func bootVM(t *testing.T) *guestVM {
+// startVM starts QEMU, with words for init's command line, and returns the
+// other end of the link once QEMU has opened it.
+func startVM(t *testing.T, words string) (*guestVM, *net.UnixConn) {
 	t.Helper()
 	kernel, initrd := testKernel(t), initramfs(t)
 	socket := filepath.Join(t.TempDir(), "link")
@@ -100,7 +105,7 @@ func bootVM(t *testing.T) *guestVM {
 		"-m", "256", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", kernel, "-initrd", initrd,
 		"-device", "virtio-serial-device", "-chardev", "socket,id=link,path="+socket, "-device", "virtserialport,chardev=link,name=berth.link",
-		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz="+hostKHz()+" vm")
+		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz="+hostKHz()+" "+words)
 	vm.cmd.Stdout, vm.cmd.Stderr = vm.console, vm.console
 	if err := vm.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -116,23 +121,101 @@ func bootVM(t *testing.T) *guestVM {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm.hostEnd = meet(t, conn.(*net.UnixConn))
+	t.Cleanup(func() { _ = conn.Close() })
+	return vm, conn.(*net.UnixConn)
+}
+
+func bootVM(t *testing.T, serve func(*link.Stream)) *guestVM {
+	t.Helper()
+	vm, conn := startVM(t, "vm")
+	vm.hostEnd = meet(t, conn, serve)
 	return vm
 }
 
+// wait sees QEMU end by itself and in order.
+func (vm *guestVM) wait() {
+	vm.t.Helper()
+	select {
+	case err := <-vm.ended:
+		if err != nil {
+			vm.t.Errorf("QEMU: %v", err)
+		}
+	case <-time.After(deadline):
+		vm.t.Error("QEMU does not end")
+	}
+}
+
 func TestVM(t *testing.T) {
-	vm := bootVM(t)
-	vm.boot(link.Boot{Hostname: "sandbox", ABI: 11})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hello"), []byte("from the host"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vm := bootVM(t, func(s *link.Stream) { _ = p9.NewServer(localfs.Attacher(dir)).Handle(s, s) })
+	vm.boot(link.Boot{Hostname: "sandbox", ABI: 11, Shares: []link.Share{{Name: "w", Path: "/workspace", Source: "9p"}}})
 	t.Logf("booted: %+v", *vm.booted)
 	for _, s := range vm.steps {
-		t.Logf("%10.3f ms  %s %s", float64(s.Nanos)/1e6, s.Name, s.Error)
+		t.Logf("%10.3f ms  %s", float64(s.Nanos)/1e6, s.Name)
+		if s.Error != "" {
+			t.Errorf("step %s: %s", s.Name, s.Error)
+		}
 	}
-	vm.start("a", "vm")
-	if got := vm.call("a", "read", `"/proc/sys/kernel/yama/ptrace_scope"`); got != `"3\n"` {
-		t.Errorf("ptrace_scope is %s", got)
+	vm.start("a")
+	for path, want := range map[string]string{
+		"/proc/sys/kernel/yama/ptrace_scope": "3\n",
+		"/proc/sys/vm/memfd_noexec":          "2\n",
+		"/run/berth/shares/w/hello":          "from the host",
+	} {
+		wanted, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := vm.call("a", "read", `"`+path+`"`); got != string(wanted) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if got := vm.call("a", "write", `"/run/berth/shares/w/hello"`); got != "null" {
+		t.Error(got)
 	}
 	vm.shutdown()
-	if err := <-vm.ended; err != nil {
-		t.Errorf("QEMU: %v", err)
+	vm.wait()
+	if got, err := os.ReadFile(filepath.Join(dir, "hello")); err != nil || string(got) != "x" {
+		t.Errorf("the host sees %q, %v", got, err)
+	}
+}
+
+func TestVMEndsWithTheLink(t *testing.T) {
+	vm := bootVM(t, nil)
+	vm.boot(link.Boot{Hostname: "sandbox"})
+	vm.start("a", "stubborn")
+	_ = vm.session.Close()
+	vm.wait()
+}
+
+func TestVMTellsAFatalStepAndEnds(t *testing.T) {
+	vm := bootVM(t, nil)
+	stream, err := vm.session.OpenStream(link.StreamHeader{Type: link.StreamControl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm.control = link.NewControl(stream)
+	vm.send(link.Control{Boot: &link.Boot{ABI: 99}})
+	m := vm.until(func(m link.Control) bool { return m.Failed != nil })
+	if !strings.Contains(m.Failed.Reason, "the host expects Landlock ABI 99, this kernel has 11") {
+		t.Errorf("%+v", m.Failed)
+	}
+	vm.wait()
+	if !strings.Contains(vm.console.String(), "Landlock ABI 99") {
+		t.Error("nothing on the console")
+	}
+}
+
+// TestVMEndsWhenInitDoes has init refuse its arguments: the kernel panics, and
+// the machine must end and not hang.
+func TestVMEndsWhenInitDoes(t *testing.T) {
+	vm, _ := startVM(t, "nonsense")
+	vm.hostEnd = &hostEnd{t: t}
+	vm.wait()
+	if c := vm.console.String(); !strings.Contains(c, `no profile "nonsense"`) || !strings.Contains(c, "Attempted to kill init") {
+		t.Errorf("console: %s", c)
 	}
 }
