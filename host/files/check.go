@@ -74,6 +74,14 @@ func checkOwner(dir, abs string) (*owner, error) {
 	return o, nil
 }
 
+// group is the group that files of the owner have by default.
+func (o *owner) group() uint32 {
+	if o.become {
+		return o.gid
+	}
+	return uint32(os.Getegid())
+}
+
 // confirm makes sure that what was opened is what was checked.
 func (o *owner) confirm(root *beneath.Root) error {
 	d := root.Dir()

@@ -14,10 +14,13 @@ var hostExecuted = []string{
 	// git
 	".git/hooks",
 	".git/config",
+	".git/config.lock", // becomes the config when git on the host renames it
 	".git/config.worktree",
+	".git/config.worktree.lock",
 	".git/commondir", // makes git read another folder's config
 	".git/modules/**/hooks",
 	".git/modules/**/config",
+	".git/modules/**/config.lock",
 	".git/modules/**/config.worktree",
 	".git/modules/**/commondir",
 	".git/worktrees/*/config.worktree",

@@ -5,11 +5,13 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // names judges places below the folder: which do not exist for the guest and
-// which it may not change. Places are slash-separated and relative. Letters
-// are compared without case, because some file systems find ".Env" as ".env".
+// which it may not change. Places are slash-separated and relative. Names are
+// compared folded, because some file systems find ".Env" as ".env".
 type names struct {
 	exclude  []string
 	patterns [][]string // nil: nothing is read-only
@@ -28,11 +30,11 @@ func newNames(exclude []string, allowHostExecuted bool) (*names, error) {
 		if _, err := path.Match(p, ""); err != nil || p == "" || p == "." || p == ".." || strings.ContainsAny(p, "/\x00") {
 			return nil, fmt.Errorf("cannot exclude %q: want one name without slashes, or a pattern with * ? [a-z]", p)
 		}
-		n.exclude = append(n.exclude, strings.ToLower(p))
+		n.exclude = append(n.exclude, fold(p))
 	}
 	if !allowHostExecuted {
 		for _, p := range hostExecuted {
-			n.patterns = append(n.patterns, strings.Split(strings.ToLower(p), "/"))
+			n.patterns = append(n.patterns, strings.Split(fold(p), "/"))
 		}
 	}
 	return n, nil
@@ -43,7 +45,7 @@ func (n *names) hidden(rel string) bool {
 	if len(n.exclude) == 0 && !n.aliases {
 		return false
 	}
-	for c := range strings.SplitSeq(strings.ToLower(rel), "/") {
+	for c := range strings.SplitSeq(fold(rel), "/") {
 		if n.hiddenName(c) {
 			return true
 		}
@@ -51,7 +53,7 @@ func (n *names) hidden(rel string) bool {
 	return false
 }
 
-// hiddenName judges one lower-case component.
+// hiddenName judges one folded component.
 func (n *names) hiddenName(c string) bool {
 	return n.aliases && shortName(c) ||
 		slices.ContainsFunc(n.exclude, func(p string) bool { return match(p, c) })
@@ -63,7 +65,37 @@ func shortName(c string) bool {
 	return i > 0 && i+1 < len(c) && c[i+1] >= '0' && c[i+1] <= '9' && i <= 6
 }
 
-// match compares one lower-case component with one lower-case pattern.
+// fold brings a name to the form in which names are compared: what differs in
+// case only, or in characters that are not seen, is the same name to a file
+// system that ignores case (ext4 with casefold, APFS, NTFS).
+func fold(s string) string {
+	ascii := true
+	for i := 0; i < len(s) && ascii; i++ {
+		ascii = s[i] < utf8.RuneSelf
+	}
+	if ascii {
+		return strings.ToLower(s)
+	}
+	var b strings.Builder
+	for i, r := range s {
+		if r == utf8.RuneError { // bytes that are no character stay themselves
+			_, n := utf8.DecodeRuneInString(s[i:])
+			b.WriteString(s[i : i+n])
+			continue
+		}
+		if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			continue
+		}
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		b.WriteRune(unicode.ToLower(least))
+	}
+	return b.String()
+}
+
+// match compares one folded component with one folded pattern.
 func match(pattern, name string) bool {
 	if pattern == name {
 		return true
@@ -112,7 +144,7 @@ func (n *names) scan(rel string) (hit bool, below []state) {
 	if rel == "" || n.patterns == nil {
 		return false, nil
 	}
-	for c := range strings.SplitSeq(strings.ToLower(rel), "/") {
+	for c := range strings.SplitSeq(fold(rel), "/") {
 		var next []state
 		for i, p := range n.patterns {
 			if match(p[0], c) {

@@ -31,7 +31,12 @@ func TestJudgement(t *testing.T) {
 		".git/config":                  "protected",
 		"sub/.git/hooks/pre-commit":    "protected",
 		".GIT/Config":                  "protected",
-		".git/config.lock":             "",
+		".git/config.lock":             "protected",
+		".git/index.lock":              "",
+		".v\u017fcode/x":               "protected",
+		".g\u200cit/config":            "protected",
+		".g\u2060it/HOO\u212aS/x":      "protected",
+		"\xff.git/config":              "",
 		".git/refs/heads/config":       "",
 		".git/refs/heads/hooks":        "",
 		".git/modules/a/config":        "protected",
@@ -301,6 +306,36 @@ func TestReadOnly(t *testing.T) {
 	g.must(err)
 	if string(p) != "x" || !slices.Equal(g.list(4096, "d"), []string{"f"}) {
 		t.Errorf("read %q", p)
+	}
+}
+
+// A file that was free when the guest opened it, and that git on the host
+// makes its config, is not written through the old handle.
+func TestLockFileOfTheHost(t *testing.T) {
+	g := serve(t, nil)
+	g.put(".git/config", "old")
+	g.put(".git/tmp", "new")
+	fid := g.mustWalk(".git", "tmp")
+	g.must(g.open(fid, wire.OpenBoth))
+	g.must(g.write(fid, 0, []byte("control")))
+	g.must(os.Rename(filepath.Join(g.dir, ".git/tmp"), filepath.Join(g.dir, ".git/config")))
+	g.want("write", g.write(fid, 0, []byte("evil")), unix.EACCES)
+	g.want("truncate", g.truncate(fid, 0), unix.EACCES)
+	if got := g.onHost(".git/config"); got != "control" {
+		t.Errorf("the config is %q", got)
+	}
+}
+
+func TestFold(t *testing.T) {
+	for a, b := range map[string]string{"A": "a", "\u212a": "k", "\u017f": "S", "\u00c4": "\u00e4", "a\u00adb": "AB", "\xff": "\xff", "a\xffB": "A\xffb"} {
+		if fold(a) != fold(b) {
+			t.Errorf("%q and %q differ", a, b)
+		}
+	}
+	for a, b := range map[string]string{"a": "b", "\xff": "\xfe", "\u00e4": "a", "\ufffd": "\xff"} {
+		if fold(a) == fold(b) {
+			t.Errorf("%q and %q are the same", a, b)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ package files
 
 import (
 	"math"
-	"strings"
 
 	"github.com/berthos/berth/host/files/beneath"
 	"github.com/berthos/berth/host/files/wire"
@@ -56,7 +55,7 @@ func (r *request) fillDir(p []byte, dir *beneath.Node, file *beneath.File, off i
 		}
 		b := p[:0]
 		for _, e := range list {
-			if !r.names.hiddenName(strings.ToLower(e.Name)) {
+			if !r.names.hiddenName(fold(e.Name)) {
 				b = wire.AppendDirent(b, r.direntQID(dir, e), uint64(e.Next), e.Type, e.Name)
 			}
 		}

@@ -150,6 +150,11 @@ func (r *request) write() error {
 		return err
 	}
 	defer f.release()
+	// Asked again at every write: a file that was free when it was opened may
+	// have become .git/config since, as git on the host renames its lock file.
+	if err := r.changeable("write", f.node); err != nil {
+		return err
+	}
 	n, err := file.WriteAt(data, int64(off))
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,7 +46,7 @@ type session struct {
 func newSession(conn io.ReadWriteCloser, root *beneath.Root, o Options, n *names, own *owner) *session {
 	s := &session{
 		conn: conn, in: bufio.NewReaderSize(conn, 8<<10),
-		root: root, opt: o, names: n, owner: own, gid: uint32(os.Getegid()),
+		root: root, opt: o, names: n, owner: own, gid: own.group(),
 		idle: make(chan *worker, workers), sendOK: true,
 	}
 	s.fids = fidTable{max: o.MaxFIDs, byID: map[uint32]*fid{}}

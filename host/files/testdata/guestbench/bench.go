@@ -321,8 +321,10 @@ func (b *bench) rename() {
 
 func (b *bench) exec() {
 	b.h.do("program prog")
-	out, err := exec.Command(b.path("prog"), "child", "hello", "x").CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "hello") {
+	c := exec.Command(b.path("prog"))
+	c.Args = []string{"child", "hello", "x"}
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "hello") {
 		b.fail("exec", "%v %q", err, out)
 		return
 	}

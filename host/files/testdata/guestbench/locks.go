@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,6 +17,10 @@ import (
 // child is a second process of the guest.
 func child(what string, args []string) int {
 	switch what {
+	case "bench":
+		ctl := openPort(args[0])
+		b := &bench{h: &host{w: ctl, r: bufio.NewReader(ctl)}, dir: args[1]}
+		b.run()
 	case "flock":
 		f, err := os.OpenFile(args[0], os.O_RDWR, 0)
 		if err != nil {
@@ -105,7 +111,7 @@ func (b *bench) landlock() {
 			unix.Sync()
 			os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
 		})
-		b.say("Landlock grant after drop_caches, "+how, strings.TrimSpace(out))
+		b.say("Landlock grant after drop_caches, "+how, strings.TrimSpace(strings.TrimPrefix(out, ".")))
 		if how == "bind" {
 			b.check("landlock", err)
 			unix.Unmount(sub, 0)
@@ -115,18 +121,18 @@ func (b *bench) landlock() {
 
 // start runs c, which stops itself with a byte on stdout until it gets one on stdin.
 func start(c *exec.Cmd, between func()) (string, error) {
+	c.Stdout = nil
 	in, _ := c.StdinPipe()
 	out, _ := c.StdoutPipe()
 	if err := c.Start(); err != nil {
 		return "", err
 	}
-	one := make([]byte, 1)
-	out.Read(one)
+	first := make([]byte, 1)
+	out.Read(first)
 	between()
-	in.Write(one)
-	rest := make([]byte, 200)
-	n, _ := out.Read(rest)
-	return string(rest[:n]), c.Wait()
+	in.Write(first)
+	rest, _ := io.ReadAll(out)
+	return string(first) + string(rest), c.Wait()
 }
 
 func landlocked(dir, _ string) int {

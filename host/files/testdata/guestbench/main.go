@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sort"
 	"strings"
 	"time"
@@ -30,13 +29,7 @@ func run(args []string) int {
 		os.MkdirAll(m[1], 0o755)
 		unix.Mount(m[0], m[1], m[2], 0, "")
 	}
-	// A vfork keeps its processor until the exec is done, and an exec that needs
-	// the shared folder needs the relay below: with one processor of Go's that
-	// is a deadlock.
-	runtime.GOMAXPROCS(4)
 	ports := ports()
-	ctl := openPort(ports["bench.ctl"])
-	host := &host{w: ctl, r: bufio.NewReader(ctl)}
 	var names []string
 	for n := range ports {
 		if strings.HasPrefix(n, "files.") {
@@ -45,7 +38,7 @@ func run(args []string) int {
 	}
 	sort.Strings(names)
 	for _, n := range names {
-		share(host, strings.ReplaceAll(strings.TrimPrefix(n, "files."), "+", ","), ports[n])
+		share(ports["bench.ctl"], strings.ReplaceAll(strings.TrimPrefix(n, "files."), "+", ","), ports[n])
 	}
 	fmt.Println("DONE")
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
@@ -81,8 +74,10 @@ func openPort(path string) *os.File {
 	return f
 }
 
-// share mounts one port and runs everything on it.
-func share(h *host, opts, port string) {
+// share mounts one port and has another process run everything on it: a
+// process that carries the folder's messages must not depend on the folder,
+// least of all while it forks, when Go's scheduler stands still.
+func share(ctl, opts, port string) {
 	fmt.Println("MODE", opts)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -97,8 +92,9 @@ func share(h *host, opts, port string) {
 		fmt.Println("FAIL mount", err)
 		return
 	}
-	b := &bench{h: h, dir: dir}
-	b.run()
+	if err := spawn("bench", ctl, dir).Run(); err != nil {
+		fmt.Println("FAIL bench", err)
+	}
 	if err := unix.Unmount(dir, 0); err != nil {
 		fmt.Println("FAIL umount", err)
 	}
@@ -126,7 +122,7 @@ func relay(port, sock *os.File) {
 func spawn(args ...string) *exec.Cmd {
 	c := exec.Command("/proc/self/exe")
 	c.Args = append([]string{"child"}, args...)
-	c.Stderr = os.Stdout
+	c.Stdout, c.Stderr = os.Stdout, os.Stdout
 	return c
 }
 
