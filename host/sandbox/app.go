@@ -369,7 +369,7 @@ func (s *Sandbox) settleApps() {
 		s.change(a, func() {
 			a.ready, a.left = false, true
 			if a.over == nil {
-				a.over = fmt.Errorf("app %q is gone: %w: %s", a.policy.App, ErrEnded, s.reason)
+				a.over = fmt.Errorf("cannot run app %q: %w: %s", a.policy.App, ErrEnded, s.reason)
 			}
 		})
 	}

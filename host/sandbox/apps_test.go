@@ -14,38 +14,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
 )
 
-// Apps that are no good stop the start with one clear line, and leave nothing
-// (which start checks).
+// badApps are apps that are no good, and parts of the one line that says so.
+var badApps = []struct {
+	name, mode string
+	edit       func(*policy.Policy)
+	want       []string
+}{
+	{"exits before it is ready", "exit", nil, []string{`"probe"`, "exit status 3"}},
+	{"is never ready", "never", nil, []string{`"probe"`, "ready"}},
+	{"offers more than the manifest says", "more", nil, []string{"in the code but not in the manifest: surprise"}},
+	{"offers less than the manifest says", "", func(p *policy.Policy) { p.Exports = append(p.Exports, "zip") }, []string{"in the manifest but not in the code: zip"}},
+	{"asks for a folder that is not there", "", func(p *policy.Policy) {
+		p.Paths = []policy.Path{{Path: "/workspace/missing", Access: policy.Read}}
+	}, []string{"/workspace/missing"}},
+	{"has a program that is not there", "", func(p *policy.Policy) { p.Argv = []string{"/app/other"} }, []string{"/app/other"}},
+}
+
+// A bad app stops the start with one clear line, and leaves nothing (which start
+// checks). In the slow VM all of them replace the app of one sandbox instead.
 func TestBadApps(t *testing.T) {
 	machines(t, func(t *testing.T, w world) {
-		cases := []struct {
-			name, mode string
-			edit       func(*policy.Policy)
-			want       []string
-		}{
-			{"exits before it is ready", "exit", nil, []string{`"probe"`, "exit status 3"}},
-			{"is never ready", "never", nil, []string{`"probe"`, "ready"}},
-			{"offers more than the manifest says", "more", nil, []string{"in the code but not in the manifest: surprise"}},
-			{"offers less than the manifest says", "", func(p *policy.Policy) { p.Exports = append(p.Exports, "zip") }, []string{"in the manifest but not in the code: zip"}},
-			{"asks for a folder that is not there", "", func(p *policy.Policy) {
-				p.Paths = []policy.Path{{Path: "/workspace/missing", Access: policy.Read}}
-			}, []string{"/workspace/missing"}},
-			{"has a program that is not there", "", func(p *policy.Policy) { p.Argv = []string{"/app/other"} }, []string{"/app/other"}},
+		start := func(app sandbox.App) error {
+			_, err := w.start(t, func(o *sandbox.Options) { o.Apps = []sandbox.App{app} })
+			return err
 		}
-		for _, c := range cases {
+		if w.machine(nil).Name() != machine.Native {
+			r := w.mustStart(t, nil)
+			start = func(app sandbox.App) error { return r.Replace(t.Context(), app) }
+		}
+		for _, c := range badApps {
 			t.Run(c.name, func(t *testing.T) {
 				app := w.probe(t, c.mode, c.edit)
 				if c.mode == "never" {
 					app.ReadyMillis = 2000
 				}
-				_, err := w.start(t, func(o *sandbox.Options) { o.Apps = []sandbox.App{app} })
+				err := start(app)
 				contains(t, err, c.want...)
-				if err != nil && strings.Contains(err.Error(), "\n") {
+				if strings.Contains(err.Error(), "\n") {
 					t.Errorf("the error has more than one line: %v", err)
 				}
 			})
@@ -94,7 +105,7 @@ func TestRawStream(t *testing.T) {
 	machines(t, func(t *testing.T, w world) {
 		r := w.mustStart(t, nil)
 		size := 64 << 20
-		if r.machine != "native" {
+		if r.machine != machine.Native {
 			size = 2 << 20 // an emulated processor
 		}
 		sent := make([]byte, size)
@@ -141,7 +152,7 @@ func TestLogFlood(t *testing.T) {
 	machines(t, func(t *testing.T, w world) {
 		r := w.mustStart(t, nil)
 		lines := 200_000
-		if r.machine != "native" {
+		if r.machine != machine.Native {
 			lines = 5_000
 		}
 		slow := r.Logs(t.Context()) // nobody reads it
@@ -182,11 +193,12 @@ func TestReplace(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	machines(t, func(t *testing.T, w world) {
-		if w.machine(nil).Name() != "native" {
-			t.Skip("one emulated machine at a time is slow enough; the native machine has shown it")
+		number := 6
+		if w.machine(nil).Name() != machine.Native {
+			number = 2 // an emulated machine is slow enough alone
 		}
 		var all sync.WaitGroup
-		for range 6 {
+		for range number {
 			all.Go(func() {
 				r, err := w.start(t, nil)
 				if err == nil {

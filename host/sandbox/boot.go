@@ -38,7 +38,12 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	s.notes = append(s.notes, s.instance.Notes()...)
 	s.mu.Unlock()
 	s.emit(Event{Started: &Started{Machine: s.o.Machine.Describe(), Notes: s.Notes()}})
-	if err := s.converse(ctx); err != nil {
+	stop := context.AfterFunc(ctx, s.instance.Kill) // a guest may not even read
+	err = s.converse(ctx)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return s.bootFailed(ctx, err)
 	}
 	return nil
@@ -90,7 +95,9 @@ func (s *Sandbox) converse(ctx context.Context) (err error) {
 // bootFailed ends everything and says why in one line. What the machine has to
 // say is more to the point than that the link broke.
 func (s *Sandbox) bootFailed(ctx context.Context, err error) error {
-	if ctx.Err() == nil { // the guest may be ending by itself: its reason is better
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	} else { // the guest may be ending by itself: its reason is better
 		select {
 		case <-s.ended:
 		case <-time.After(2 * time.Second):
