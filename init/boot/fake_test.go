@@ -100,6 +100,7 @@ func (f *fake) system() *System {
 		Dial:   func(context.Context, string) (net.Conn, error) { return nil, f.do("dial") },
 		Sync:   func() { _ = f.do("sync") },
 		Reboot: func() error { return f.do("reboot") },
+		Abort:  func() { panic("not ended in order") },
 	}
 }
 

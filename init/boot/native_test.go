@@ -332,19 +332,19 @@ func (h *hostEnd) sendCode(header link.StreamHeader, image []byte) error {
 	return stream.ReceiveReply()
 }
 
-func TestAppCodeOverTheLink(t *testing.T) {
+func TestAppCodeThatIsNotWhatItSays(t *testing.T) {
 	n := bootedNative(t)
 	image, digest := appImage(t)
 	good := link.StreamHeader{SHA256: strings.TrimPrefix(digest, "sha256:"), Size: int64(len(image))}
 	flipped := bytes.Clone(image)
-	flipped[len("run")+512] ^= 1
+	flipped[512] ^= 1
 	for _, c := range []struct {
 		name   string
 		header link.StreamHeader
 		image  []byte
 		want   string
 	}{
-		{"flipped bit", good, flipped, ""},
+		{"flipped bit", good, flipped, "digest"},
 		{"cut", good, image[:len(image)-512], ""},
 		{"no digest", link.StreamHeader{SHA256: "../../x", Size: 1}, nil, "no sha256"},
 		{"too large", link.StreamHeader{SHA256: good.SHA256, Size: 1 << 40}, nil, "at most"},
@@ -354,12 +354,15 @@ func TestAppCodeOverTheLink(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	for range 2 { // the second time it is held already
-		if err := n.sendCode(good, image); err != nil {
-			t.Fatal(err)
-		}
+	if err := n.sendCode(good, image); err != nil { // the control
+		t.Error(err)
 	}
-	s := request(t, "a")
+}
+
+// withCode is a start of an app whose code comes over the link.
+func withCode(t *testing.T, app, digest string) link.Start {
+	t.Helper()
+	s := request(t, app)
 	p, err := policy.Parse(s.Policy)
 	if err != nil {
 		t.Fatal(err)
@@ -369,8 +372,21 @@ func TestAppCodeOverTheLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.CodeDir = ""
+	return s
+}
+
+func TestAppCodeOverTheLink(t *testing.T) {
+	n := bootedNative(t)
+	image, digest := appImage(t)
+	hex := strings.TrimPrefix(digest, "sha256:")
+	for range 2 { // the second time it is held already
+		if err := n.sendCode(link.StreamHeader{SHA256: hex, Size: int64(len(image))}, image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := withCode(t, "a", digest)
 	n.startAs(s)
-	code := "/run/berth/code/" + good.SHA256
+	code := "/run/berth/code/" + hex
 	if got := n.call("a", "read", `"`+code+`/run"`); got != `"#!/bin/false\n"` {
 		t.Error(got)
 	}
@@ -386,5 +402,28 @@ func TestAppCodeOverTheLink(t *testing.T) {
 	}
 	if f := failing(t, n, s); !strings.Contains(f.Reason, "was not sent") {
 		t.Errorf("the code outlived its app: %+v", f)
+	}
+}
+
+// TestInheritedCgroup hands PID 1 what a machine hands it for an app's cgroup:
+// only that app's enforcer may see it.
+func TestInheritedCgroup(t *testing.T) {
+	procs, err := os.Create(filepath.Join(t.TempDir(), "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer procs.Close()
+	ours, theirs := connected(t)
+	n := launchNative(t, []*os.File{theirs, procs}, profile(), `{"cgroups":[{"app":"a","fds":[4]}]}`)
+	_ = theirs.Close()
+	n.hostEnd = meet(t, ours, nil)
+	n.boot(link.Boot{Hostname: "sandbox"})
+	n.start("b")
+	n.start("a")
+	if got, err := os.ReadFile(procs.Name()); err != nil || string(got) != "0" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got := n.call("b", "files", "1"); strings.Contains(got, "cgroup.procs") || !strings.Contains(got, "/dev/null") {
+		t.Error(got)
 	}
 }

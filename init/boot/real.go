@@ -57,11 +57,13 @@ func realSystem(profile string) *System {
 
 		Sync:   unix.Sync,
 		Reboot: func() error { return nil },
+		Abort:  func() { os.Exit(ExitFailed) },
 	}
 	s.OpenLink = openInherited
 	if profile == "vm" {
 		s.OpenLink = openPort
 		s.Reboot = func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) }
+		s.Abort = func() { _ = s.Reboot() }
 	}
 	return s
 }

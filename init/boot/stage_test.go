@@ -143,16 +143,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// launchNative starts PID 1 with fd as its link.
-func launchNative(t *testing.T, fd *os.File, args ...string) *native {
+// launchNative starts PID 1 with files from descriptor 3; the first is its link.
+func launchNative(t *testing.T, files []*os.File, args ...string) *native {
 	t.Helper()
 	n := &native{stderr: &lockedBuffer{}, ended: make(chan error, 1)}
 	n.cmd = exec.Command("/proc/self/exe", args...)
 	n.cmd.Env = append(os.Environ(), stageEnv+"="+programs.build(t))
 	n.cmd.Stderr = n.stderr
-	if fd != nil {
-		n.cmd.ExtraFiles = []*os.File{fd}
-	}
+	n.cmd.ExtraFiles = files
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 	}
@@ -186,7 +184,7 @@ func profile() string {
 func bootNative(t *testing.T, profile string) *native {
 	t.Helper()
 	ours, theirs := connected(t)
-	n := launchNative(t, theirs, profile, "{}")
+	n := launchNative(t, []*os.File{theirs}, profile, "{}")
 	_ = theirs.Close()
 	n.hostEnd = meet(t, ours, nil)
 	return n

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/sandbox"
 )
@@ -29,12 +31,14 @@ func on(profiles []sandbox.Profile, profile sandbox.Profile) bool {
 // whatever fails after it is told to the host. The serve phase is serve.go.
 func bootSteps() []step {
 	vm := []sandbox.Profile{sandbox.ProfileVM}
+	native := []sandbox.Profile{sandbox.ProfileNativeRoot, sandbox.ProfileNativeUser}
 	const fatal = true
 	steps := []step{}
 	for _, m := range vmMounts() {
 		steps = append(steps, step{"mount " + m.target, mountStep(m), fatal, vm})
 	}
 	return append(steps,
+		step{"inherited descriptors", (*pid1).inherited, fatal, native},
 		step{"emulated processor", (*pid1).emulated, !fatal, vm},
 		step{"folders", (*pid1).folders, fatal, nil},
 		step{"reap", (*pid1).startReaping, fatal, nil},
@@ -63,6 +67,19 @@ func (p *pid1) folders(context.Context) error {
 	for _, dir := range []string{runDir, appsDir, codeDir, sharesDir} {
 		if err := p.sys.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("cannot create folder %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// inherited keeps the machine's descriptors from every program but those that
+// they are handed to.
+func (p *pid1) inherited(context.Context) error {
+	for _, c := range p.native.Cgroups {
+		for _, fd := range c.FDs {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+				return fmt.Errorf("cannot use descriptor %d, a cgroup of app %q: %w", fd, c.App, err)
+			}
 		}
 	}
 	return nil

@@ -58,7 +58,8 @@ type System struct {
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
 
 	Sync   func()
-	Reboot func() error
+	Reboot func() error // ends a VM; does nothing on a native machine, where PID 1 returns
+	Abort  func()       // ends either at once
 }
 
 // mount is one mount(2).
