@@ -35,12 +35,16 @@ type config struct {
 	root   index.Root
 
 	monitor bool // tests only
+	count   bool // benches only
 }
 
 // arguments returns QEMU's arguments. The guest gets a block device with the
 // verified root image, entropy, a console, and the link; there is nothing else,
 // no network device above all.
 func arguments(c config) []string {
+	if c.count {
+		c.tscKHz = 1_000_000 // one tick a nanosecond of virtual time, which is one instruction
+	}
 	args := []string{
 		"-name", "berth",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -56,6 +60,9 @@ func arguments(c config) []string {
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-device,rng=rng",
 		"-chardev", "socket,id=link,fd=" + strconv.Itoa(fdLink),
 		"-device", "virtio-serial-device", "-device", "virtserialport,chardev=link,name=berth.link",
+	}
+	if c.count {
+		args = append(args, "-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm", "-seed", "1")
 	}
 	if c.monitor {
 		args = append(args, "-chardev", "socket,id=monitor,fd="+strconv.Itoa(fdMonitor), "-mon", "monitor")
