@@ -94,7 +94,11 @@ func keep(jobs map[string]Job, o order, control *os.File, out *json.Encoder, atE
 		f.Close()
 	}
 	if err != nil {
-		return fail(err)
+		var path *os.PathError // "fork/exec /proc/self/exe" tells a user nothing
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return fail(&Failure{Step: "start the sandbox's first process", Reason: err.Error()})
 	}
 	go func() { // berth sends nothing more: this ends when berth closes or dies
 		_, _ = io.Copy(io.Discard, control)

@@ -112,7 +112,7 @@ func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance
 	})
 	if err != nil {
 		ours.Close()
-		return nil, explain(err)
+		return nil, m.explain(err)
 	}
 	c.Dir.Release()
 	if err := ctx.Err(); err != nil {

@@ -37,25 +37,31 @@ func Check() error {
 	return nil
 }
 
-// obstacles are settings of hosts that forbid user namespaces to ordinary users.
-var obstacles = []struct{ file, bad, advice string }{
-	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"},
-	{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=10000"},
+// obstacles are settings of hosts that forbid user namespaces; but for one of
+// them, only to ordinary users.
+var obstacles = []struct {
+	file, bad, advice string
+	everybody         bool
+}{
+	{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=10000", true},
+	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1", false},
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
-		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for berth that allows userns"},
+		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for berth that allows userns", false},
 }
 
-// explain adds a hint to an error of a start by an ordinary user, if a setting
-// of the host is the likely cause.
-func explain(err error) error {
-	if err == nil || hint.Of(err) != "" || os.Geteuid() == 0 {
+// explain adds a hint to an error of a start, if a setting of the host is the
+// likely cause.
+func (m *Machine) explain(err error) error {
+	if hint.Of(err) != "" {
 		return err
 	}
 	for _, o := range obstacles {
 		raw, readErr := os.ReadFile(o.file)
-		if readErr == nil && strings.TrimSpace(string(raw)) == o.bad {
-			return hint.Errorf(fmt.Sprintf("this host forbids user namespaces (%s is %s): %s; or use --machine qemu", o.file, o.bad, o.advice), "%w", err)
+		if readErr != nil || strings.TrimSpace(string(raw)) != o.bad || m.root && !o.everybody {
+			continue
 		}
+		name := strings.ReplaceAll(strings.TrimPrefix(o.file, "/proc/sys/"), "/", ".")
+		return hint.Errorf(fmt.Sprintf("this host forbids user namespaces (%s is %s): %s; or use --machine qemu", name, o.bad, o.advice), "%w", err)
 	}
 	return err
 }
