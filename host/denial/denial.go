@@ -63,6 +63,7 @@ func Explain(c Context, e protocol.Error) (Denial, bool) {
 	if e.Code != protocol.CodeSystem {
 		return Denial{}, false
 	}
+	e = c.about(e)
 	switch e.Errno {
 	case "EACCES":
 		return c.access(e), true
@@ -74,6 +75,19 @@ func Explain(c Context, e protocol.Error) (Denial, bool) {
 		return c.crossDevice(e)
 	}
 	return Denial{}, false
+}
+
+// about picks the path that was refused when a rename or link names two: the
+// new one, if the policy does not let the app write there.
+func (c Context) about(e protocol.Error) protocol.Error {
+	if e.NewPath == "" {
+		return e
+	}
+	e.Access = protocol.AccessWrite
+	if g, ok := covering(c.Policy, c.guestPath(e.NewPath)); !ok || g.Access != policy.Write {
+		e.Path = e.NewPath
+	}
+	return e
 }
 
 // access explains EACCES: Landlock where no rule covers the path, else the

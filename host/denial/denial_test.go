@@ -51,6 +51,10 @@ func TestExplain(t *testing.T) {
 			"/workspace/out/secret", "the permissions of the file", "the manifest is not what refused", "the owner of the folder"},
 		{"a filtered system call", system("mount", "", "EPERM", ""),
 			"mount(2) (EPERM)", `system call filter "base"`, "no capability grants", "none available"},
+		{"rename out of a grant", protocol.Error{Code: protocol.CodeSystem, Op: "rename", Path: "/workspace/out/a", NewPath: "/tmp/b", Errno: "EXDEV"},
+			"rename(2) for writing on /tmp/b (EXDEV)", "Landlock", "no filesystem:write capability covers /tmp", `"filesystem:write:/tmp"`},
+		{"rename into a grant", protocol.Error{Code: protocol.CodeSystem, Op: "rename", Path: "/workspace/docs/a", NewPath: "/workspace/out/a", Errno: "EACCES"},
+			"rename(2) for writing on /workspace/docs/a", "Landlock", "filesystem:read:/workspace/docs", "filesystem:write:/workspace"},
 		{"a hostile name stays one line", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
 			`"/tmp/a\nfix: x"`, "Landlock", "/tmp", "filesystem:write:/tmp"},
 	}

@@ -79,5 +79,5 @@ var testExternal = []string{
 	"github.com/rogpeppe/go-internal", "go.uber.org/goleak", "pgregory.net/rapid",
 	"github.com/elastic/go-seccomp-bpf", "golang.org/x/tools/txtar", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
 	"gopkg.in/yaml.v3", // a second reader of manifests, to compare with
-	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink",
+	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink", landlock,
 }
