@@ -120,7 +120,7 @@ func TestParseRefuses(t *testing.T) {
 		"no tree":         {edit(`"data_size": 4096`, `"data_size": 8192`), "data_size 8192"},
 		"half a block":    {edit(`"data_size": 4096`, `"data_size": 4097`), "data_size 4097"},
 		"long salt":       {edit(`"verity_salt": "`, `"verity_salt": "00`), "verity_salt"},
-		"code not sha256": {edit(`sha256:`, `sha512:`), "does not begin with sha256:"},
+		"code not sha256": {edit(`sha256:`, `sha512:`), "has not the form sha256:<hex>"},
 		"apps missing":    {bare, "apps or toolchain is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func validateApps(apps []App) error {
 		}
 		digest, ok := strings.CutPrefix(a.Code, "sha256:")
 		if !ok {
-			return fmt.Errorf("app %q: code %q does not begin with sha256:", a.Name, a.Code)
+			return fmt.Errorf("app %q: code %q has not the form sha256:<hex>", a.Name, a.Code)
 		}
 		if err := checkHex(digest, sha256.Size); err != nil {
 			return fmt.Errorf("app %q: code: %w", a.Name, err)

@@ -53,7 +53,7 @@ func TestOnlyTheRootWithItsDigestBoots(t *testing.T) {
 			if err := os.WriteFile(file, copied, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			met, console := boot(t, i, filepath.Join(dir, i.Kernel.File), file)
+			console, met := boot(t, i, filepath.Join(dir, i.Kernel.File), file)
 			panicked := strings.Contains(console, "Kernel panic - not syncing: dm-verity device corrupted")
 			if at < 0 && (met != nil || panicked) {
 				t.Errorf("PID 1 did not answer: %v\n%s", met, console)
@@ -83,9 +83,9 @@ func firstBlockOf(t *testing.T, image []byte, i index.Index, name string) int64 
 	return int64(at)
 }
 
-// boot starts QEMU on a root image and shakes hands with PID 1. It returns the
-// handshake's error and what was on the console; QEMU has ended by then.
-func boot(t *testing.T, i index.Index, kernel, root string) (met error, console string) {
+// boot starts QEMU on a root image and shakes hands with PID 1. It returns
+// what was on the console and the handshake's error; QEMU has ended by then.
+func boot(t *testing.T, i index.Index, kernel, root string) (console string, met error) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "link")
 	l, err := net.Listen("unix", socket)
@@ -123,5 +123,5 @@ func boot(t *testing.T, i index.Index, kernel, root string) (met error, console 
 	if err := <-ended; err != nil {
 		t.Errorf("QEMU: %v", err)
 	}
-	return met, out.String()
+	return out.String(), met
 }
