@@ -17,7 +17,7 @@ import (
 // fails, with the exit code.
 func Enforce() int {
 	runtime.LockOSThread() // identity, domain and filters belong to a thread
-	e := &enforcer{report: reporter{FDReport}}
+	e := &enforcer{report: reporter{FDReport}, abi: kernelABI()}
 	if err := e.enforce(); err != nil {
 		return e.fail(err)
 	}

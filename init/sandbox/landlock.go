@@ -23,7 +23,7 @@ const erratumDisconnected = 1 << (3 - 1)
 // go-landlock's Restrict would change all threads, by signals that an ABI 6
 // kernel without its second erratum refuses between a domain and the outside.
 func restrictLandlock(e *enforcer) (string, error) {
-	if err := e.askKernel(); err != nil {
+	if err := e.checkKernel(); err != nil {
 		return "", err
 	}
 	fit, lost := policy.Fit(e.policy, e.abi, policy.Layers{Mounts: true, PID: true, Net: true, NoUnix: e.noUnix()})
@@ -53,12 +53,18 @@ func restrictLandlock(e *enforcer) (string, error) {
 	return strings.Join(append([]string{detail}, fit.Instead...), "; "), nil
 }
 
-// askKernel compares the kernel's Landlock with what the machine promised, and
-// notes what it can not do.
-func (e *enforcer) askKernel() (err error) {
-	if e.abi, err = ll.LandlockGetABIVersion(); err != nil {
-		return fmt.Errorf("cannot find Landlock in this kernel: %w", err)
+// kernelABI returns the version of the kernel's Landlock, 0 if there is none.
+func kernelABI() int {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return 0
 	}
+	return abi
+}
+
+// checkKernel compares the kernel's Landlock with what the machine promised, and
+// notes what it can not do.
+func (e *enforcer) checkKernel() error {
 	if want := max(e.Spec.ABI, policy.OldestABI); e.abi < want {
 		return fmt.Errorf("the kernel's Landlock ABI is %d, and %d is needed", e.abi, want)
 	}

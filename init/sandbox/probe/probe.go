@@ -51,6 +51,9 @@ type Probe struct {
 	Layers []Layer
 	// Want are the refusals that count when every layer is there.
 	Want []syscall.Errno
+	// Absent are further answers, besides ENOSYS, of a kernel that was built
+	// without what is attacked. There is nothing to take away then.
+	Absent []syscall.Errno
 	// Must is a use that has to work in every run.
 	Must bool
 	// Not says where a probe makes no sense, and why.
