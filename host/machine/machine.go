@@ -59,9 +59,9 @@ type Share struct {
 	Name     string
 	HostDir  string // absolute, no symlinks
 	ReadOnly bool
-	Exclude  []string // names that stay hidden, wherever they are below HostDir
-	// AllowHostExecuted lifts the write protection of names that hosts execute.
-	AllowHostExecuted bool
+	// For machines that mount shares: places below HostDir that are covered by
+	// something empty, and such that are read-only.
+	Hide, Protect []string
 }
 
 // App names an app that will run and what it may use.

@@ -22,6 +22,9 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 		return err
 	}
 	s.id, s.dir = dir.ID, dir.Path
+	if err := s.findPlaces(ctx); err != nil {
+		return errors.Join(err, dir.Discard())
+	}
 	limit := s.o.BootTimeout
 	if limit == 0 {
 		limit = defaultBootTimeout

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/init/link"
@@ -32,6 +34,7 @@ type share struct {
 	Share
 	name    string // on the link
 	aliases []string
+	places  files.Places // what a machine that mounts it must cover
 }
 
 // aliasTaken are places of the guest under which no folder of the host can
@@ -65,6 +68,32 @@ func checkShares(in []Share) (out []share, notes []string, err error) {
 		out = append(out, s)
 	}
 	return out, notes, nil
+}
+
+// findPlaces looks for what a file server would refuse by name, for machines
+// that mount shares.
+func (s *Sandbox) findPlaces(ctx context.Context) error {
+	if s.o.Machine.ShareSource() != machine.SourceBind {
+		return nil
+	}
+	for i, sh := range s.shares {
+		protect := !sh.AllowHostExecuted && !sh.ReadOnly
+		p, err := files.FindPlaces(ctx, sh.HostDir, sh.Exclude, !protect)
+		if err != nil {
+			return fmt.Errorf("cannot share %s on machine %s: %w", sh.HostDir, s.o.Machine.Name(), err)
+		}
+		s.shares[i].places = p
+		if len(sh.Exclude) > 0 {
+			s.notes = append(s.notes, sh.HostDir+": excluded names are hidden where they exist at the start; such as are made later are seen")
+		}
+		if protect {
+			s.notes = append(s.notes, sh.HostDir+": names that hosts execute, such as .git/hooks, are read-only where they exist at the start; the app could make new ones")
+		}
+		if p.Cut {
+			s.notes = append(s.notes, sh.HostDir+": it is so large that not all such names were found")
+		}
+	}
+	return nil
 }
 
 // resolve returns the folder's absolute path without symlinks.
@@ -118,7 +147,7 @@ func below(p, dir string) bool { return strings.HasPrefix(p, dir+"/") }
 // machineShares is what the machine must know.
 func (s *Sandbox) machineShares() (out []machine.Share) {
 	for _, sh := range s.shares {
-		out = append(out, machine.Share{Name: sh.name, HostDir: sh.HostDir, ReadOnly: sh.ReadOnly, Exclude: sh.Exclude, AllowHostExecuted: sh.AllowHostExecuted})
+		out = append(out, machine.Share{Name: sh.name, HostDir: sh.HostDir, ReadOnly: sh.ReadOnly, Hide: sh.places.Hidden, Protect: sh.places.Protected})
 	}
 	return out
 }

@@ -1,0 +1,99 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Places are what a machine that mounts a folder, instead of having it served,
+// must cover, as slash-separated places below it.
+type Places struct {
+	Hidden    []string // excluded names
+	Protected []string // names that hosts execute
+	Cut       bool     // the folder is so large that not all of it was looked at
+}
+
+// Limits of a search: entries looked at when something is excluded, which must
+// be complete, and when it is for protection only; and places found.
+const (
+	maxLooked    = 5_000_000
+	maxProtect   = 50_000
+	maxPlaces    = 1000
+	askContextAt = 1 << 10
+)
+
+// FindPlaces searches a folder without following symlinks. Names that are made
+// later are not covered: a server would have refused them.
+func FindPlaces(ctx context.Context, root string, exclude []string, allowHostExecuted bool) (Places, error) {
+	n, err := newNames(exclude, allowHostExecuted)
+	if err != nil {
+		return Places{}, err
+	}
+	var p Places
+	if len(exclude) == 0 && allowHostExecuted {
+		return p, nil
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return p, fmt.Errorf("cannot search %s: %w", root, err)
+	}
+	defer dir.Close()
+	looked := 0
+	err = fs.WalkDir(dir.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
+		if looked++; looked%askContextAt == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return p.look(n, rel, d, err, looked)
+	})
+	if err != nil {
+		return p, fmt.Errorf("cannot search %s: %w", root, err)
+	}
+	return p, nil
+}
+
+// below reports whether a place above rel is protected already. The search is in
+// order, so it would be the last one.
+func (p *Places) below(rel string) bool {
+	return len(p.Protected) > 0 && strings.HasPrefix(rel, p.Protected[len(p.Protected)-1]+"/")
+}
+
+// look judges one entry.
+func (p *Places) look(n *names, rel string, d fs.DirEntry, err error, looked int) error {
+	switch {
+	case rel == ".":
+		return err
+	case err != nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist)):
+		return nil // a folder that we cannot read; or one that has just gone
+	case err != nil:
+		return err
+	case looked > maxLooked:
+		return fmt.Errorf("it has more than %d entries", maxLooked)
+	case len(n.exclude) == 0 && looked > maxProtect:
+		p.Cut = true
+		return fs.SkipAll
+	}
+	switch {
+	case n.hidden(rel):
+		p.Hidden = append(p.Hidden, rel)
+	case d.Type()&fs.ModeSymlink != 0:
+		return nil // covering it would cover what it points to, which is not ours
+	case n.protected(rel, d.IsDir()) && !p.below(rel):
+		p.Protected = append(p.Protected, rel)
+		if len(n.exclude) > 0 {
+			return nil // something may be hidden below
+		}
+	default:
+		return nil
+	}
+	if len(p.Hidden)+len(p.Protected) > maxPlaces {
+		return fmt.Errorf("more than %d places would have to be covered", maxPlaces)
+	}
+	if d.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
