@@ -54,7 +54,7 @@ type world struct {
 
 // machines runs f on every machine that this host has.
 func machines(t *testing.T, f func(t *testing.T, w world)) {
-	keep := []string{envImage + "=" + imageDir(t), envApp + "=" + buildApp(t)}
+	keep := []string{envImage + "=" + imageDir(t), envApp + "=" + buildApp(t), envManifest + "=" + manifestFile(t)}
 	t.Run("native", func(t *testing.T) {
 		machinetest.Both(t, keep, func(t *testing.T) {
 			f(t, newWorld(t, func(rt *runtimedir.Root) machine.Machine { return native.New(native.Options{Runtime: rt}) }))
