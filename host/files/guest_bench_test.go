@@ -5,6 +5,7 @@ package files
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -51,6 +52,7 @@ func BenchmarkGuest(b *testing.B) {
 	ctlPath := filepath.Join(dir, "ctl")
 	args = append(args, guestPort(0, ctlPath, "bench.ctl")...)
 	shared := map[string]string{}
+	control := &hostEdits{b: b, shared: shared}
 	modes := guestModes
 	if m := os.Getenv("BERTH_MODES"); m != "" {
 		modes = strings.Fields(m)
@@ -61,13 +63,13 @@ func BenchmarkGuest(b *testing.B) {
 		listen(b, path, func(c net.Conn) {
 			ws := filepath.Join(dir, fmt.Sprint("ws", i))
 			os.Mkdir(ws, 0o755)
-			if err := Serve(b.Context(), c, Options{Root: ws, UID: guestUID, GID: guestGID}); err != nil && b.Context().Err() == nil {
+			counted := &countingConn{Conn: c, n: &control.requests}
+			if err := Serve(b.Context(), counted, Options{Root: ws, UID: guestUID, GID: guestGID}); err != nil && b.Context().Err() == nil {
 				b.Errorf("%s: %v", mode, err)
 			}
 		})
 		shared[strings.ReplaceAll(mode, "+", ",")] = filepath.Join(dir, fmt.Sprint("ws", i))
 	}
-	control := &hostEdits{b: b, shared: shared}
 	listen(b, ctlPath, control.serve)
 	cmd := exec.CommandContext(b.Context(), "qemu-system-x86_64", append(args, strings.Fields(os.Getenv("BERTH_QEMU_ARGS"))...)...)
 	out, err := cmd.StdoutPipe()
@@ -94,7 +96,7 @@ func readConsole(b *testing.B, in *bufio.Scanner, control *hostEdits) {
 		if strings.HasPrefix(line, "FAIL ") {
 			b.Log(line) // which modes may fail at what is a result, not a fault
 		}
-		fmt.Println(line)
+		fmt.Printf("%s\t(%d requests)\n", line, control.requests.Swap(0))
 		done = done || line == "DONE"
 	}
 	if !done {
@@ -178,6 +180,34 @@ type hostEdits struct {
 	b      *testing.B
 	shared map[string]string // mount options to folder
 	dir    atomic.Value
+
+	requests atomic.Int64 // since the last line on the console
+}
+
+// countingConn counts the messages that are read from it.
+type countingConn struct {
+	net.Conn
+	n    *atomic.Int64
+	head []byte // of the next message, as far as it has come
+	left int    // of the message that is being read
+}
+
+func (c *countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	for b := p[:n]; len(b) > 0; {
+		if c.left > 0 {
+			k := min(c.left, len(b))
+			c.left, b = c.left-k, b[k:]
+			continue
+		}
+		c.head, b = append(c.head, b[0]), b[1:]
+		if len(c.head) == 4 {
+			c.left = int(binary.LittleEndian.Uint32(c.head)) - 4
+			c.head = c.head[:0]
+			c.n.Add(1)
+		}
+	}
+	return n, err
 }
 
 func (h *hostEdits) serve(c net.Conn) {
