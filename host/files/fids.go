@@ -21,6 +21,8 @@ type fid struct {
 	file  *beneath.File // nil until opened; then it stays
 	read  bool
 	write bool
+
+	unlocked bool // guarded by lockTable.mu: clunked, can hold no locks
 }
 
 func newFID(n *beneath.Node) *fid {

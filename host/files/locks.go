@@ -59,6 +59,9 @@ func (t *lockTable) set(n *beneath.Node, want lock, unlock bool) (blocked bool, 
 	key := fileKey{n.Dev, n.Ino}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if want.fid.unlocked {
+		return false, unix.EBADF
+	}
 	fl := t.files[key]
 	if fl == nil {
 		if unlock {
@@ -86,11 +89,13 @@ func (t *lockTable) set(n *beneath.Node, want lock, unlock bool) (blocked bool, 
 	return false, nil
 }
 
-// forget drops the locks that were set through f.
+// forget drops the locks that were set through f, and lets no more be set: a
+// request that came before the clunk may still be on its way.
 func (t *lockTable) forget(f *fid) {
 	key := fileKey{f.node.Dev, f.node.Ino}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	f.unlocked = true
 	fl := t.files[key]
 	if fl == nil {
 		return

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/berthos/berth/host/files/beneath"
 	"github.com/berthos/berth/host/files/wire"
 	"golang.org/x/sys/unix"
 )
@@ -158,6 +159,33 @@ func TestLockLimits(t *testing.T) {
 	g.want("a type that is none", g.call(wire.Tlock, fid, uint8(9), uint32(0), uint64(0), uint64(0), uint32(1), "g"), unix.EINVAL)
 	g.want("a range beyond all", g.call(wire.Tlock, fid, uint8(0), uint32(0), uint64(1<<63), uint64(1), uint32(1), "g"), unix.EINVAL)
 	g.want("a range that wraps", g.call(wire.Tlock, fid, uint8(0), uint32(0), uint64(1<<62), uint64(1<<63), uint32(1), "g"), unix.EINVAL)
+}
+
+// A lock that is asked for while its handle is clunked must not outlive it.
+func TestLockAfterClunk(t *testing.T) {
+	g := serve(t, nil)
+	g.put("f", "x")
+	root, err := beneath.Open(g.dir, 10, beneath.NewBudget(10))
+	g.must(err)
+	dir := root.Dir()
+	defer root.Close()
+	defer dir.Release()
+	n, err := dir.Lookup("f")
+	g.must(err)
+	f := newFID(n)
+	defer f.release()
+	table := lockTable{files: map[fileKey]*fileLocks{}}
+	l, _ := newLock(f, wire.LockWrite, 0, 0, "g", 1)
+	if blocked, err := table.set(n, l, false); blocked || err != nil {
+		t.Fatalf("control: %v, %v", blocked, err)
+	}
+	table.forget(f)
+	if _, err := table.set(n, l, false); err != unix.EBADF {
+		t.Errorf("lock through a handle that is gone: %v", err)
+	}
+	if len(table.files) != 0 || table.count != 0 || root.InUse() != 2 {
+		t.Errorf("%d files, %d locks, %d descriptors are left", len(table.files), table.count, root.InUse())
+	}
 }
 
 // A guest that may not write must not be able to stop the host's writers.
