@@ -75,6 +75,9 @@ type Instance interface {
 	Link() net.Conn
 	BindPath(share string) string // where the guest finds a share; "" unless SourceBind
 	Notes() []string              // what fell back to something slower or weaker, as sentences
+	// Limit changes what an app of the Config may use, if the machine and not the
+	// guest sees to it.
+	Limit(app string, l policy.Limits) error
 	// Wait blocks until nothing of the instance is left and says how it ended.
 	Wait() End
 	// Kill ends it at once. Wait tells when it is over.

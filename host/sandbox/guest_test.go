@@ -61,7 +61,10 @@ type fakeInstance struct {
 func (i *fakeInstance) Link() net.Conn         { return i.Conn }
 func (i *fakeInstance) BindPath(string) string { return "" }
 func (i *fakeInstance) Notes() []string        { return nil }
-func (i *fakeInstance) Kill()                  { i.once.Do(func() { close(i.kill); i.Conn.Close() }) }
+func (i *fakeInstance) Limit(string, policy.Limits) error {
+	return nil
+}
+func (i *fakeInstance) Kill() { i.once.Do(func() { close(i.kill); i.Conn.Close() }) }
 func (i *fakeInstance) Wait() machine.End {
 	<-i.done
 	return machine.End{}

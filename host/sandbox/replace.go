@@ -33,6 +33,9 @@ func (s *Sandbox) Replace(ctx context.Context, a App) error {
 	if err := s.stopApp(ctx, old); err != nil {
 		return err
 	}
+	if err := s.instance.Limit(name, spec.policy.Limits); err != nil {
+		return fmt.Errorf("cannot replace app %q: %w", name, err)
+	}
 	return s.startApp(ctx, spec, start)
 }
 

@@ -117,10 +117,44 @@ func (g *Group) limit(h hierarchies, name string, c controller) error {
 	if err := g.folder(dir); err != nil {
 		return err
 	}
+	return apply(dir, settings)
+}
+
+func apply(dir string, settings []setting) error {
 	for _, s := range settings {
 		err := put(filepath.Join(dir, s.file), s.value)
 		if err != nil && !(s.optional && errors.Is(err, os.ErrNotExist)) {
 			return err
+		}
+	}
+	return nil
+}
+
+// Limit changes the limits of a group that exists. What it limits already can
+// be changed; Missing stays as it is.
+func (g *Group) Limit(l policy.Limits) error {
+	h, err := find("/proc/self/mountinfo", "/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	for _, c := range controllers(l) {
+		settings := c.v1
+		if h.v1[c.name] == "" {
+			settings = c.v2
+		}
+		for _, dir := range g.dirs {
+			if _, err := os.Stat(filepath.Join(dir, settings[0].file)); err != nil {
+				continue // another hierarchy, or a limit that could not be had
+			}
+			// Memory with swap must never be below memory alone, so that one order
+			// serves to lower both and the other to raise them.
+			if apply(dir, settings) == nil {
+				continue
+			}
+			slices.Reverse(settings)
+			if err := apply(dir, settings); err != nil {
+				return fmt.Errorf("cannot change limit of %s: %w", c.limits, err)
+			}
 		}
 	}
 	return nil

@@ -242,3 +242,16 @@ func TestControllers(t *testing.T) {
 		t.Errorf("no limits come to %v", got)
 	}
 }
+
+// TestLimit raises and lowers the limits of a group that exists.
+func TestLimit(t *testing.T) {
+	g := create(t, policy.Limits{MemoryMB: 64, Pids: 32, CPUMilli: 500})
+	for _, l := range []policy.Limits{{MemoryMB: 512, Pids: 64, CPUMilli: 1000}, {MemoryMB: 64, Pids: 16, CPUMilli: 250}, {MemoryMB: 512, Pids: 32, CPUMilli: 500}} {
+		if err := g.Limit(l); err != nil {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+	if out, err := g.command("eat").CombinedOutput(); err != nil {
+		t.Errorf("256 MiB under a limit raised to 512: %v\n%s", err, out)
+	}
+}

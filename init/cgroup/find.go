@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // hierarchies are the folders in which groups are made.
 type hierarchies struct {
 	v1 map[string]string // by controller: the caller's own folder, whose limits stay in force
-	v2 string            // the root of the unified hierarchy, "" if none
+	v2 string            // of the unified hierarchy: its root, or what was delegated to an ordinary user; "" if none
 }
 
 // find reads where cgroup hierarchies are mounted and where the caller is.
@@ -32,7 +34,7 @@ func find(mountinfo, membership string) (hierarchies, error) {
 		switch {
 		case !ok:
 		case m.kind == "cgroup2":
-			h.v2 = m.point
+			h.v2 = delegated(m.point, m.folder(paths[""]), writable)
 		case m.kind == "cgroup":
 			for _, name := range []string{"memory", "pids", "cpu"} {
 				if slices.Contains(m.options, name) {
@@ -99,4 +101,31 @@ func (h hierarchies) enable(controller string) error {
 		return fmt.Errorf("the cgroup hierarchy at %s has no controller %s", h.v2, controller)
 	}
 	return put(filepath.Join(h.v2, "cgroup.subtree_control"), "+"+controller)
+}
+
+// delegated returns the folder of the unified hierarchy in which the caller may
+// make groups: the root, or for an ordinary user the nearest one above its own
+// that was given to it (systemd gives a user that of user@UID.service). Its own
+// would not do: a group with processes cannot have controlled groups below it.
+func delegated(point, own string, writable func(string) bool) string {
+	if writable(point) {
+		return point
+	}
+	for dir := filepath.Dir(own); len(dir) > len(point); dir = filepath.Dir(dir) {
+		if writable(dir) {
+			return dir
+		}
+	}
+	return point // where the attempt fails, and says why
+}
+
+// writable reports whether the caller may make groups in dir and move its own
+// processes there.
+func writable(dir string) bool {
+	for _, name := range []string{dir, filepath.Join(dir, "cgroup.procs"), filepath.Join(dir, "cgroup.subtree_control")} {
+		if unix.Access(name, unix.W_OK) != nil {
+			return false
+		}
+	}
+	return true
 }

@@ -36,7 +36,7 @@ func (m *Machine) makeGroups(c machine.Config) (*groups, error) {
 			return nil, hint.Errorf("mount /sys/fs/cgroup, or use --machine qemu", "cannot limit app %q: %w", app.Name, err)
 		}
 		if err != nil {
-			g.notes = append(g.notes, fmt.Sprintf("the memory, processes and CPU time of app %q are not limited: %v", app.Name, err))
+			g.notes = append(g.notes, fmt.Sprintf("app %q has no cgroup, as this user may make none here; under systemd, `systemd-run --user --scope berth ...` may", app.Name))
 			continue
 		}
 		g.byApp[app.Name] = group

@@ -21,6 +21,7 @@ import (
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/machine/keeper"
 	"github.com/berthos/berth/host/machine/runtimedir"
+	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
 )
 
@@ -120,7 +121,7 @@ func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance
 		k.Wait()
 		return nil, err
 	}
-	return &instance{Conn: ours, keeper: k, notes: groups.notes}, nil
+	return &instance{Conn: ours, keeper: k, groups: groups}, nil
 }
 
 func (m *Machine) plan(c machine.Config, g *groups) (p plan, hold []*os.File, err error) {
@@ -197,13 +198,21 @@ func Prepare(t keeper.Task) (*exec.Cmd, error) {
 type instance struct {
 	net.Conn
 	keeper *keeper.Keeper
-	notes  []string
+	groups *groups
 }
 
 func (i *instance) Link() net.Conn               { return i.Conn }
 func (i *instance) BindPath(share string) string { return bindDir(share) }
-func (i *instance) Notes() []string              { return i.notes }
+func (i *instance) Notes() []string              { return i.groups.notes }
 func (i *instance) Kill()                        { i.keeper.Kill() }
+
+// Limit changes an app's cgroup, if it has one.
+func (i *instance) Limit(app string, l policy.Limits) error {
+	if g := i.groups.byApp[app]; g != nil {
+		return g.Limit(l)
+	}
+	return nil
+}
 
 // Wait says nothing for an init that exited as it was told to.
 func (i *instance) Wait() machine.End {

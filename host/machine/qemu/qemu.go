@@ -16,6 +16,7 @@ import (
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/machine/keeper"
 	"github.com/berthos/berth/host/machine/runtimedir"
+	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
 )
 
@@ -171,7 +172,10 @@ type instance struct {
 func (i *instance) Link() net.Conn         { return i.Conn }
 func (i *instance) BindPath(string) string { return "" }
 func (i *instance) Notes() []string        { return nil }
-func (i *instance) Kill()                  { i.keeper.Kill() }
+func (i *instance) Limit(string, policy.Limits) error {
+	return nil // the guest's init makes a cgroup for each run
+}
+func (i *instance) Kill() { i.keeper.Kill() }
 
 // Wait reads the reason off the console: a guest that panics resets the machine
 // as one does that ended in order.
