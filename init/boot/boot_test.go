@@ -28,10 +28,7 @@ func TestOrder(t *testing.T) {
 	c := config()
 	h.send(link.Control{Boot: &c})
 	h.until(func(m link.Control) bool { return m.Booted != nil })
-	h.send(link.Control{Shutdown: &link.Shutdown{}})
-	if m := h.until(func(m link.Control) bool { return m.Down != nil }); m.Down.Reason != "" {
-		t.Error(m.Down.Reason)
-	}
+	h.shutdown()
 	if got := <-code; got != ExitOK {
 		t.Errorf("exit code %d", got)
 	}
@@ -76,11 +73,9 @@ func TestEveryFatalStepIsToldAndEndsTheMachine(t *testing.T) {
 			h, code := runFake(t, f)
 			c := config()
 			h.send(link.Control{Boot: &c})
-			m := h.until(func(m link.Control) bool { return m.Failed != nil })
-			if m.Failed.Step != step || !strings.Contains(m.Failed.Reason, "broken on purpose") {
-				t.Errorf("%+v", m.Failed)
+			if got := h.failure(); got.Step != step || !strings.Contains(got.Reason, "broken on purpose") {
+				t.Errorf("%+v", got)
 			}
-			h.until(func(m link.Control) bool { return m.Down != nil })
 			if got := <-code; got != ExitFailed {
 				t.Errorf("exit code %d", got)
 			}
@@ -100,9 +95,8 @@ func TestPanicIsToldAndEndsTheMachine(t *testing.T) {
 	h, code := runFake(t, f)
 	c := config()
 	h.send(link.Control{Boot: &c})
-	m := h.until(func(m link.Control) bool { return m.Failed != nil })
-	if m.Failed.Step != "panic" || !strings.Contains(m.Failed.Reason, "told to") || !strings.Contains(m.Failed.Reason, "steps.go") {
-		t.Errorf("%+v", m.Failed)
+	if got := h.failure(); got.Step != "panic" || !strings.Contains(got.Reason, "told to") || !strings.Contains(got.Reason, "steps.go") {
+		t.Errorf("%+v", got)
 	}
 	if got := <-code; got != ExitFailed {
 		t.Errorf("exit code %d", got)
@@ -158,9 +152,8 @@ func TestBootConfigurationIsChecked(t *testing.T) {
 			c := config()
 			change(&c)
 			h.send(link.Control{Boot: &c})
-			m := h.until(func(m link.Control) bool { return m.Failed != nil })
-			if !strings.Contains(m.Failed.Reason, want) {
-				t.Errorf("%+v", m.Failed)
+			if got := h.failure(); !strings.Contains(got.Reason, want) {
+				t.Errorf("%+v", got)
 			}
 			<-code
 		})
@@ -170,9 +163,8 @@ func TestBootConfigurationIsChecked(t *testing.T) {
 func TestFirstMessageMustBeBoot(t *testing.T) {
 	h, code := runFake(t, &fake{})
 	h.send(link.Control{Ping: &link.Ping{}})
-	m := h.until(func(m link.Control) bool { return m.Failed != nil })
-	if m.Failed.Step != "boot configuration" || !strings.Contains(m.Failed.Reason, `"ping"`) {
-		t.Errorf("%+v", m.Failed)
+	if got := h.failure(); got.Step != "boot configuration" || !strings.Contains(got.Reason, `"ping"`) {
+		t.Errorf("%+v", got)
 	}
 	<-code
 }
@@ -196,7 +188,7 @@ func TestClockFollowsTheHost(t *testing.T) {
 	if !slices.Equal(set, []string{"set clock 2027-01-15 08:01:00"}) {
 		t.Error(set)
 	}
-	h.send(link.Control{Shutdown: &link.Shutdown{}})
+	h.shutdown()
 	<-code
 }
 

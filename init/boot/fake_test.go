@@ -143,3 +143,13 @@ func (h *hostEnd) until(want func(link.Control) bool) link.Control {
 		}
 	}
 }
+
+// failure returns why the sandbox failed, and closes the link as hosts do once
+// they have the last message.
+func (h *hostEnd) failure() *link.Failed {
+	h.t.Helper()
+	failed := h.until(func(m link.Control) bool { return m.Failed != nil }).Failed
+	h.until(func(m link.Control) bool { return m.Down != nil })
+	_ = h.session.Close()
+	return failed
+}

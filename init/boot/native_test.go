@@ -254,12 +254,8 @@ func TestSignalEndsTheSandboxInOrder(t *testing.T) {
 func TestProtocolErrorsEndTheSandbox(t *testing.T) {
 	n := bootedNative(t)
 	n.send(link.Control{Boot: &link.Boot{}})
-	m := n.receive()
-	if m.Failed == nil || m.Failed.Step != "control" || !strings.Contains(m.Failed.Reason, `"boot"`) {
-		t.Fatalf("%+v", m)
-	}
-	if m := n.receive(); m.Down == nil {
-		t.Fatalf("%+v", m)
+	if got := n.failure(); got.Step != "control" || !strings.Contains(got.Reason, `"boot"`) {
+		t.Errorf("%+v", got)
 	}
 	if err := <-n.ended; err == nil || n.cmd.ProcessState.ExitCode() != ExitFailed {
 		t.Error(err)
@@ -274,15 +270,8 @@ func TestFatalStepIsTold(t *testing.T) {
 	}
 	n.control = link.NewControl(stream)
 	n.send(link.Control{Boot: &link.Boot{Shares: []link.Share{{Name: "w", Source: "floppy"}}}})
-	for {
-		m := n.receive()
-		if m.Step != nil {
-			continue
-		}
-		if m.Failed == nil || m.Failed.Step != "shares" || !strings.Contains(m.Failed.Reason, `no source "floppy"`) {
-			t.Fatalf("%s %+v", m.Name(), m.Failed)
-		}
-		break
+	if got := n.failure(); got.Step != "shares" || !strings.Contains(got.Reason, `no source "floppy"`) {
+		t.Errorf("%+v", got)
 	}
 	if err := <-n.ended; err == nil || n.cmd.ProcessState.ExitCode() != ExitFailed {
 		t.Error(err)

@@ -10,6 +10,7 @@ import (
 // Bounds of the end, so that nothing can keep a machine from ending.
 const (
 	tellFor    = 2 * time.Second  // to tell the host
+	hearFor    = time.Second      // for the host to close the link after a failure
 	unmountFor = 5 * time.Second  // to write back what a share holds
 	listenFor  = 12 * time.Second // until a host that does not read is given up
 	lastResort = 20 * time.Second // until the machine ends whatever happens
@@ -35,6 +36,7 @@ func (p *pid1) shutdown(end ending) {
 		{"unmount shares", p.unmountShares},
 		{"sync", p.sys.Sync},
 		{"tell down", func() { p.tellDown(reason) }},
+		{"be heard", func() { p.beHeard(end) }},
 		{"end", func() {
 			if err := p.sys.Reboot(); err != nil {
 				p.sys.Console("init: " + err.Error())
@@ -128,4 +130,17 @@ func (p *pid1) tellDown(reason string) {
 	p.logs.flush(tellFor)
 	p.send(link.Control{Down: &link.Down{Reason: reason}})
 	_ = p.control.Close()
+}
+
+// beHeard waits, after a failure, until the host has closed the link: it may
+// just be about to open the control stream, and must find the reason there and
+// not a broken link.
+func (p *pid1) beHeard(end ending) {
+	if !end.failed() || p.session == nil {
+		return
+	}
+	select {
+	case <-p.session.Done():
+	case <-time.After(hearFor):
+	}
 }

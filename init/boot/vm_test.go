@@ -199,9 +199,8 @@ func TestVMTellsAFatalStepAndEnds(t *testing.T) {
 	}
 	vm.control = link.NewControl(stream)
 	vm.send(link.Control{Boot: &link.Boot{ABI: 99}})
-	m := vm.until(func(m link.Control) bool { return m.Failed != nil })
-	if !strings.Contains(m.Failed.Reason, "the host expects Landlock ABI 99, this kernel has 11") {
-		t.Errorf("%+v", m.Failed)
+	if got := vm.failure(); !strings.Contains(got.Reason, "the host expects Landlock ABI 99, this kernel has 11") {
+		t.Errorf("%+v", got)
 	}
 	vm.wait()
 	if !strings.Contains(vm.console.String(), "Landlock ABI 99") {
