@@ -46,8 +46,9 @@ reproduce: build ## build everything twice in different folders and compare
 kernel-update: build ## move the kernel pin: make kernel-update VERSION=7.3.5-1~bpo13+1
 	bin/mkkernel -update $(VERSION)
 
-fuzz: ## fuzz the manifest parser for a minute each
-	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 1m ./apps/manifest
+fuzz: ## fuzz every parser of foreign bytes, a minute each
+	@grep -roE '^func Fuzz\w+' --include=*_test.go . | sed 's/func //' | while IFS=: read -r file target; do \
+		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime 1m "$$(dirname "$$file")" || exit 1; done
 
 clean: ## remove bin/ and build/; the build cache outside the checkout stays
 	rm -rf bin build

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/berthos/berth/apps/appimage"
 	"github.com/berthos/berth/apps/compile"
@@ -51,11 +52,14 @@ func Read(dir string) (manifest.Manifest, string, error) {
 
 // readLimited reads a regular file of at most max bytes.
 func readLimited(name string, max int64) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not hold us up
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("cannot read %s: it is not a regular file", name)
+	}
 	raw, err := io.ReadAll(io.LimitReader(f, max+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", name, err)

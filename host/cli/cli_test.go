@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/signal"
@@ -108,6 +109,19 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 				return
 			}
 			<-tick
+		}
+	},
+	// answers APP EXPORT WORD calls until the answer contains WORD.
+	"answers": func(ts *testscript.TestScript, neg bool, args []string) {
+		var out bytes.Buffer
+		deadline := time.Now().Add(2 * time.Minute)
+		for tick := time.Tick(50 * time.Millisecond); !strings.Contains(out.String(), args[2]); <-tick {
+			if time.Now().After(deadline) {
+				ts.Fatalf("%s does not answer %q but %q", args[0], args[2], out.String())
+			}
+			out.Reset()
+			ts.Exec("berth", "rpc", args[0], "--export", args[1])
+			out.WriteString(ts.ReadFile("stdout"))
 		}
 	},
 }

@@ -145,7 +145,7 @@ func (r *devRun) serve(ctx context.Context, dir string) error {
 			printRecord(r.w.Err, record, false)
 		}
 	})
-	if !r.f.noReload {
+	if !r.f.noReload && r.mayReload(dir) {
 		tasks.Go(func() {
 			if err := watch(ctx, dir, func() { r.reload(ctx, dir) }); err != nil {
 				r.say("note: reload on save is off: %v", err)

@@ -11,6 +11,33 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
+// mayReload reports whether the app's files are out of its own reach. An app
+// that can write its manifest or its code must not have them built and started
+// on the host: the manifest says what to allow, and what to run for a build.
+func (r *devRun) mayReload(dir string) bool {
+	app, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		app, err = filepath.Abs(app)
+	}
+	if err != nil {
+		r.say("note: reload on save is off: %v", err)
+		return false
+	}
+	for _, s := range r.sb.Shares() {
+		if !s.ReadOnly && (within(app, s.HostDir) || within(s.HostDir, app)) {
+			r.say("note: reload on save is off, since the app may write its own files: %s is shared with it", visible(s.HostDir))
+			return false
+		}
+	}
+	return true
+}
+
+// within reports whether p is dir or lies below it; both are absolute and clean.
+func within(p, dir string) bool {
+	rel, err := filepath.Rel(dir, p)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
 // settle is how long a folder must be quiet before it is built again: editors
 // write a file in several steps.
 const settle = 100 * time.Millisecond

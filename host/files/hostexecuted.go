@@ -36,6 +36,7 @@ var hostExecuted = []string{
 	".pre-commit-config.yaml",
 
 	// agents and their tool servers
+	"berth.yml", // its build command runs on the host, and it says what an app may touch
 	".mcp.json",
 	"mcp.json",
 	".claude",

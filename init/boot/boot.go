@@ -214,12 +214,13 @@ func (p *pid1) send(m link.Control) {
 
 // Run is what the program does: PID 1 on the real system. Most of its work is
 // to pass bytes from one goroutine to the next, and on one processor that
-// takes half the time: nothing has to be woken.
-func Run(ctx context.Context, args []string) int {
+// takes half the time: nothing has to be woken. exit ends the process at once,
+// for when an ordered end takes too long.
+func Run(ctx context.Context, args []string, exit func(code int)) int {
 	runtime.GOMAXPROCS(1)
 	profile := ""
 	if len(args) > 0 {
 		profile = args[0]
 	}
-	return Main(ctx, World{Args: args, Stderr: os.Stderr, System: realSystem(profile)})
+	return Main(ctx, World{Args: args, Stderr: os.Stderr, System: realSystem(profile, exit)})
 }

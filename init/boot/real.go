@@ -19,7 +19,7 @@ import (
 )
 
 // realSystem is the machine that this process runs on.
-func realSystem(profile string) *System {
+func realSystem(profile string, exit func(int)) *System {
 	s := &System{
 		Now:      time.Now,
 		SetClock: setClock,
@@ -57,7 +57,7 @@ func realSystem(profile string) *System {
 
 		Sync:   unix.Sync,
 		Reboot: func() error { return nil },
-		Abort:  func() { os.Exit(ExitFailed) },
+		Abort:  func() { exit(ExitFailed) },
 	}
 	s.OpenLink = openInherited
 	if profile == "vm" {
@@ -119,7 +119,7 @@ func mount9P(conn *os.File, target string, readOnly bool) error {
 	if readOnly {
 		flags |= unix.MS_RDONLY
 	}
-	data := fmt.Sprintf("trans=fd,rfdno=%d,wfdno=%d,version=9p2000.L,cache=mmap,access=any,msize=524288", fd, fd)
+	data := fmt.Sprintf("trans=fd,rfdno=%d,wfdno=%d,version=9p2000.L,access=any,cache=mmap,msize=524312,noxattr,locktimeout=1", fd, fd)
 	return helped(func() error { return unix.Mount("berth", target, "9p", flags, data) })
 }
 

@@ -34,7 +34,7 @@ func orphans(count string) int {
 	if err != nil || unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		return 2
 	}
-	sys := realSystem("")
+	sys := realSystem("", os.Exit)
 	p := newPID1("native-root", NativeConfig{}, sys)
 	if err := p.startReaping(context.Background()); err != nil {
 		return 2

@@ -83,6 +83,7 @@ func (c config) append() string {
 	words := []string{
 		"console=ttyS0", "quiet", "reboot=t", "panic=-1",
 		`dm-mod.create="` + c.root.DMCreate("/dev/vda") + `"`,
+		"rcupdate.rcu_expedited=1", // a boot that waits for grace periods waits for ticks
 		"root=/dev/dm-0", "ro", "rootwait", "rootfstype=erofs", "init=/sbin/init", "vm",
 	}
 	if c.accel == TCG && c.tscKHz > 0 {

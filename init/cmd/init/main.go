@@ -13,4 +13,4 @@ import (
 	"github.com/berthos/berth/init/boot"
 )
 
-func main() { os.Exit(boot.Run(context.Background(), os.Args[1:])) }
+func main() { os.Exit(boot.Run(context.Background(), os.Args[1:], os.Exit)) }
