@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ import (
 // that PID 1 hands over.
 func joinCgroups(e *enforcer) (string, error) {
 	if e.Spec.Cgroups == 0 {
-		e.weaken("no cgroup: memory, CPU time and the number of processes are not limited")
+		e.weaken("no cgroup: memory and CPU time are not limited, and processes only together with the sandbox's others")
 		return "", fmt.Errorf("no cgroup was handed over: %w", errNotHere)
 	}
 	for fd := FDCgroup; fd < FDCgroup+e.Spec.Cgroups; fd++ {
@@ -26,12 +27,14 @@ func joinCgroups(e *enforcer) (string, error) {
 	return fmt.Sprintf("%d hierarchies", e.Spec.Cgroups), nil
 }
 
-// rlimits bound what no cgroup counts. A lower hard limit stays as it is.
-var rlimits = []struct {
+// rlimit is a limit that no cgroup counts. A lower hard limit stays as it is.
+type rlimit struct {
 	name       string
 	resource   int
 	soft, hard uint64
-}{
+}
+
+var rlimits = []rlimit{
 	{"core", unix.RLIMIT_CORE, 0, 0},
 	{"nofile", unix.RLIMIT_NOFILE, 1024, 16384},
 	{"memlock", unix.RLIMIT_MEMLOCK, 8 << 20, 8 << 20},
@@ -41,8 +44,17 @@ var rlimits = []struct {
 	{"sigpending", unix.RLIMIT_SIGPENDING, 4096, 4096},
 }
 
-func setRlimits(*enforcer) (string, error) {
-	for _, l := range rlimits {
+// othersThreads is room for the threads of PID 1 and the supervisors where one
+// uid counts them together with the app's.
+const othersThreads = 256
+
+func setRlimits(e *enforcer) (string, error) {
+	limits := rlimits
+	if e.Spec.Cgroups == 0 { // nothing else bounds a fork bomb
+		n := uint64(e.policy.Limits.Pids + othersThreads)
+		limits = append(slices.Clone(limits), rlimit{"nproc", unix.RLIMIT_NPROC, n, n})
+	}
+	for _, l := range limits {
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(l.resource, &now); err != nil {
 			return "", fmt.Errorf("cannot read limit %s: %w", l.name, err)

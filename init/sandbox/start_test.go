@@ -290,6 +290,23 @@ func TestCgroupHolds(t *testing.T) {
 	}
 }
 
+// TestForks lets an app start more processes than its policy allows, by cgroup
+// or, for an ordinary user, by rlimit; and, as control, without either.
+func TestForks(t *testing.T) {
+	for _, profile := range profiles {
+		b := newBase(t, profile, "ablation")
+		o := start(t, b.job(profile, []string{"-forks"}).withCgroup(t))
+		if !strings.HasPrefix(o.Stdout, "refused after some: true") {
+			t.Errorf("%s: %+v code %d %q", profile, o.failed(), o.Code, o.Stdout)
+		}
+		j := b.job(profile, []string{"-forks"}).withCgroup(t)
+		j.Spec.Ablate = []string{"cgroup", "rlimits"}
+		if o := start(t, j); o.Stdout != "not refused\n" {
+			t.Errorf("%s without limits: %+v code %d %q %s", profile, o.failed(), o.Code, o.Stdout, o.Stderr)
+		}
+	}
+}
+
 // TestUsage calls agent-init as nobody should.
 func TestUsage(t *testing.T) {
 	b := newBase(t, profiles[0], "")

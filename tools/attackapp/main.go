@@ -2,9 +2,9 @@
 // JSON object a line. Tests put it where an app would be.
 //
 //	attackapp [-at main|thread|grandchild] [-user] [-abi N] [ID...]
-//	attackapp -do ACTION:PATH...     ACTION is read, write, create, list or stat
+//	attackapp -do ACTION:PATH...     ACTION is read, write, create, list, stat or call
 //	attackapp -net ACTION:PORT...    see netAction
-//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat
+//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat | -forks
 package main
 
 import (
@@ -124,6 +124,8 @@ var specials = map[string]func([]string, io.Writer) int{
 	"-environ": environ,
 	"-serve":   serve,
 	"-eat":     eat,
+	"-forks":   forks,
+	"-wait":    func([]string, io.Writer) int { io.Copy(io.Discard, os.Stdin); return 0 },
 	"-do":      do,
 	"-net":     netActions,
 	"-hang":    hang,
@@ -207,6 +209,11 @@ func act(action, name string) string {
 		answer = fmt.Sprint(len(list))
 	case "stat":
 		_, err = os.Stat(name)
+	case "call":
+		nr := map[string]uintptr{"unshare": unix.SYS_UNSHARE, "io_uring_setup": unix.SYS_IO_URING_SETUP}[name]
+		if _, _, errno := syscall.Syscall(nr, 0, 0, 0); errno != 0 {
+			err = errno
+		}
 	}
 	if err != nil {
 		var errno syscall.Errno
@@ -223,6 +230,25 @@ func eat(_ []string, out io.Writer) int {
 		held = append(held, bytes.Repeat([]byte{1}, 1<<20))
 	}
 	fmt.Fprintln(out, "ate", len(held), "MiB")
+	return 0
+}
+
+// forks starts 100 processes of several threads each, unless it is refused.
+func forks(_ []string, out io.Writer) int {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 1
+	}
+	defer w.Close()
+	for i := range 100 {
+		cmd := exec.Command("/proc/self/exe", "-wait")
+		cmd.Stdin = r
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(out, "refused after some:", i > 0, err)
+			return 0
+		}
+	}
+	fmt.Fprintln(out, "not refused")
 	return 0
 }
 
