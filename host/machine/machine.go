@@ -70,7 +70,8 @@ type App struct {
 	Limits policy.Limits
 }
 
-// Instance is a booted sandbox. It ends by itself when the link is closed.
+// Instance is a booted sandbox. It ends by itself when the link is closed, which
+// is left to the caller also after its end: the guest's last words may be in it.
 type Instance interface {
 	Link() net.Conn
 	BindPath(share string) string // where the guest finds a share; "" unless SourceBind

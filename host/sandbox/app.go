@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berthos/berth/apps/appimage"
 	"github.com/berthos/berth/host/hint"
@@ -206,8 +207,17 @@ func (s *Sandbox) await(ctx context.Context, a *app, done func() bool) error {
 	}
 }
 
-// orReason adds why the sandbox ended, if it did.
+// orReason adds why the sandbox ended, if it did. A link that is closed is the
+// first sign of that, so the reason is awaited.
 func (s *Sandbox) orReason(err error) error {
+	if errors.Is(err, link.ErrClosed) {
+		timer := time.NewTimer(closeWithin + lastWords)
+		defer timer.Stop()
+		select {
+		case <-s.ended:
+		case <-timer.C:
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason == "" || err == nil {

@@ -41,7 +41,10 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	s.notes = append(s.notes, s.instance.Notes()...)
 	s.mu.Unlock()
 	s.emit(Event{Started: &Started{Machine: s.o.Machine.Describe(), Notes: s.Notes()}})
-	stop := context.AfterFunc(ctx, s.instance.Kill) // a guest may not even read
+	stop := context.AfterFunc(ctx, func() { // a guest may not even read
+		s.ending(context.Cause(ctx).Error())
+		s.instance.Kill()
+	})
 	err = s.converse(ctx)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -63,14 +66,18 @@ func (s *Sandbox) nameHint() string {
 
 // converse opens the link and the control stream and awaits Booted.
 func (s *Sandbox) converse(ctx context.Context) (err error) {
-	if s.session, err = link.Host(ctx, s.instance.Link()); err != nil {
-		return err
-	}
-	stream, err := s.session.OpenStream(link.StreamHeader{Type: link.StreamControl})
+	session, err := link.Host(ctx, s.instance.Link())
 	if err != nil {
 		return err
 	}
-	s.control = link.NewControl(stream)
+	stream, err := session.OpenStream(link.StreamHeader{Type: link.StreamControl})
+	if err != nil {
+		session.Close()
+		return err
+	}
+	s.mu.Lock()
+	s.session, s.control, s.read = session, link.NewControl(stream), make(chan struct{})
+	s.mu.Unlock()
 	s.tasks.Go(s.acceptStreams)
 	s.tasks.Go(s.readControl)
 	boot := link.Boot{
@@ -116,13 +123,11 @@ func (s *Sandbox) bootFailed(ctx context.Context, err error) error {
 // watchInstance waits for the machine's end and settles everything.
 func (s *Sandbox) watchInstance() {
 	end := s.instance.Wait()
+	s.closeLink()
 	if end.Reason != "" {
 		s.ending(end.Reason)
 	} else {
 		s.ending("the guest shut down")
-	}
-	if s.session != nil {
-		s.session.Close()
 	}
 	s.settleApps()
 	s.logs.close()
@@ -135,6 +140,29 @@ func (s *Sandbox) watchInstance() {
 	s.emit(Event{Ended: &Ended{Reason: reason, Console: end.Console}})
 	close(s.ended)
 }
+
+// closeLink closes the link of a machine that has ended, once the guest's last
+// words have been read: they may be the only explanation.
+func (s *Sandbox) closeLink() {
+	s.mu.Lock()
+	session, read := s.session, s.read
+	s.mu.Unlock()
+	if session == nil {
+		s.instance.Link().Close()
+		return
+	}
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	select {
+	case <-read:
+	case <-timer.C:
+	}
+	session.Close()
+}
+
+// lastWords bounds how long messages are read from a link whose other end is
+// closed already.
+const lastWords = time.Second
 
 // acceptStreams serves what the guest opens: its log and its shares.
 func (s *Sandbox) acceptStreams() {

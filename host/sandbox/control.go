@@ -12,6 +12,7 @@ import (
 // readControl takes the guest's messages until the stream ends.
 func (s *Sandbox) readControl() {
 	defer s.endWithLink()
+	defer close(s.read)
 	for {
 		m, err := s.control.Receive()
 		if err != nil {

@@ -54,19 +54,38 @@ type world struct {
 
 // machines runs f on every machine that this host has.
 func machines(t *testing.T, f func(t *testing.T, w world)) {
-	keep := []string{envImage + "=" + imageDir(t), envApp + "=" + buildApp(t), envManifest + "=" + manifestFile(t)}
+	keep := shared(t)
 	t.Run("native", func(t *testing.T) {
 		machinetest.Both(t, keep, func(t *testing.T) {
 			f(t, newWorld(t, func(rt *runtimedir.Root) machine.Machine { return native.New(native.Options{Runtime: rt}) }))
 		})
 	})
 	if !machinetest.Again() {
-		t.Run("qemu", func(t *testing.T) {
-			f(t, newWorld(t, func(rt *runtimedir.Root) machine.Machine {
-				return qemu.New(qemu.Options{Accel: qemu.TCG, Runtime: rt})
-			}))
-		})
+		t.Run("qemu", func(t *testing.T) { f(t, emulated(t)) })
 	}
+}
+
+// shared copies what a test needs to where an ordinary user reaches it, wherever
+// the checkout is, and returns its environment.
+func shared(t *testing.T) []string {
+	t.Helper()
+	if machinetest.Again() {
+		return nil
+	}
+	dir := machinetest.Folder(t)
+	must(t, os.CopyFS(dir, os.DirFS(imageDir(t))))
+	raw, err := os.ReadFile(manifestFile(t))
+	must(t, err)
+	manifest := filepath.Join(dir, "berth.yml")
+	must(t, os.WriteFile(manifest, raw, 0o644))
+	return []string{envImage + "=" + dir, envApp + "=" + buildApp(t), envManifest + "=" + manifest}
+}
+
+// emulated is a world whose machine is a VM with an emulated processor.
+func emulated(t *testing.T) world {
+	return newWorld(t, func(rt *runtimedir.Root) machine.Machine {
+		return qemu.New(qemu.Options{Accel: qemu.TCG, Runtime: rt})
+	})
 }
 
 func newWorld(t *testing.T, m func(rt *runtimedir.Root) machine.Machine) world {

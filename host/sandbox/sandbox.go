@@ -65,6 +65,7 @@ type Sandbox struct {
 	reason string        // why the sandbox ended or is ending
 	closed bool          // Close was called
 	pong   int64         // number of the last answered ping
+	read   chan struct{} // closed when the guest's last message was read; nil before the link is open
 
 	events chan Event
 }

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/berthos/berth/host/machine/machinetest"
 	"github.com/berthos/berth/sdk/protocol"
 )
 
@@ -30,7 +32,21 @@ func TestCalls(t *testing.T) {
 				t.Errorf("write to %s: %v, want one of %s", path, err, errno)
 			}
 		}
-		who, err := r.call("whoami", obj{})
-		t.Log(who, err, r.Booted(), r.Notes())
+	})
+}
+
+// A VM needs no privilege, and files belong to whoever started it.
+func TestVMAsOrdinaryUser(t *testing.T) {
+	machinetest.AsUser(t, shared(t), func(t *testing.T) {
+		r := emulated(t).mustStart(t, nil)
+		if _, err := r.call("write", obj{"path": "/workspace/new", "content": "x"}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(r.ws, "new"))
+		must(t, err)
+		if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid() {
+			t.Errorf("the file belongs to %d:%d", st.Uid, st.Gid)
+		}
+		r.refused(t, "/tmp/x", "EACCES")
 	})
 }

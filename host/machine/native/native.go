@@ -217,7 +217,6 @@ func (i *instance) Limit(app string, l policy.Limits) error {
 // Wait says nothing for an init that exited as it was told to.
 func (i *instance) Wait() machine.End {
 	end := i.keeper.Wait()
-	i.Conn.Close()
 	e := machine.End{Console: end.Console, Left: end.Left}
 	if !end.OK {
 		e.Reason = "init ended: " + end.Status

@@ -181,7 +181,6 @@ func (i *instance) Kill() { i.keeper.Kill() }
 // as one does that ended in order.
 func (i *instance) Wait() machine.End {
 	end := i.keeper.Wait()
-	i.Conn.Close()
 	e := machine.End{Console: end.Console, Left: end.Left}
 	if why := panicReason(end.Console); why != "" {
 		e.Reason = "guest kernel panic: " + why
