@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // goldenDigest is that of plantTree; another value means that every app image
@@ -155,7 +157,7 @@ func TestBuildRefuses(t *testing.T) {
 func TestBuildDevice(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mknod(filepath.Join(dir, "null"), syscall.S_IFCHR|0o644, 1<<8|3); err != nil {
-		t.Skipf("cannot make a device here: %v", err)
+		testenv.Skipf(t, "cannot make a device here: %v", err)
 	}
 	if _, _, err := Build(&bytes.Buffer{}, dir); err == nil {
 		t.Fatal("a device was put into an image")

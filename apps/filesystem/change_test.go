@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/berthos/berth/tools/testenv"
 )
 
 func TestCreateDirectory(t *testing.T) {
@@ -50,7 +52,7 @@ func TestDeleteMount(t *testing.T) {
 	c, dir := start(t)
 	put(t, dir, "disk/x", "hidden by the mount")
 	if err := syscall.Mount("none", filepath.Join(dir, "disk"), "tmpfs", 0, ""); err != nil {
-		t.Skipf("cannot mount here: %v", err)
+		testenv.Skipf(t, "cannot mount here: %v", err)
 	}
 	defer syscall.Unmount(filepath.Join(dir, "disk"), 0)
 	put(t, dir, "disk/keep", "K")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/berthos/berth/sdk/protocol"
+	"github.com/berthos/berth/tools/testenv"
 	"github.com/landlock-lsm/go-landlock/landlock"
 )
 
@@ -122,7 +123,7 @@ func startConfined(t *testing.T, dir string) func(string, m) (json.RawMessage, e
 		cmd.Wait()
 	})
 	if line, _ := bufio.NewReader(said).ReadString('\n'); line != "ready\n" {
-		t.Skipf("cannot confine a process here: %s", line)
+		testenv.Skipf(t, "cannot confine a process here: %s", line)
 	}
 	return func(export string, in m) (json.RawMessage, error) {
 		conn, err := net.Dial("unix", filepath.Join(dir, "socket"))

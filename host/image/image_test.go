@@ -16,6 +16,7 @@ import (
 	"github.com/berthos/berth/host/image"
 	"github.com/berthos/berth/host/image/imagetest"
 	"github.com/berthos/berth/release/index"
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // folder returns a good image folder.
@@ -181,7 +182,7 @@ func TestBadIndexes(t *testing.T) {
 
 func TestForeignFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a folder away")
+		testenv.Skip(t, "only root can give a folder away")
 	}
 	dir := folder(t)
 	if err := os.Chown(dir, 4242, 4242); err != nil {

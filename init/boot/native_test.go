@@ -17,6 +17,7 @@ import (
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
 	"github.com/berthos/berth/sdk/protocol"
+	"github.com/berthos/berth/tools/testenv"
 )
 
 func bootedNative(t *testing.T) *native {
@@ -30,7 +31,7 @@ func TestNativeFromBootToShutdown(t *testing.T) {
 	for _, profile := range []string{string(sandbox.ProfileNativeRoot), string(sandbox.ProfileNativeUser)} {
 		t.Run(profile, func(t *testing.T) {
 			if profile == string(sandbox.ProfileNativeRoot) && os.Geteuid() != 0 {
-				t.Skip("needs root")
+				testenv.Skip(t, "needs root")
 			}
 			n := bootNative(t, profile)
 			n.boot(link.Boot{Hostname: "sandbox"})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/sandbox"
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // stageEnv makes the test binary a machine's stub: it builds a root for PID 1
@@ -160,7 +161,7 @@ func launchNative(t *testing.T, files []*os.File, args ...string) *native {
 		n.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	if err := n.cmd.Start(); err != nil {
-		t.Skipf("cannot make namespaces here: %v", err)
+		testenv.Skipf(t, "cannot make namespaces here: %v", err)
 	}
 	go func() { n.ended <- n.cmd.Wait() }()
 	t.Cleanup(func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/hugelgupf/p9/p9"
 
 	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // guestVM is PID 1 in a real VM, booted from an initramfs that holds nothing
@@ -35,10 +36,10 @@ func testKernel(t *testing.T) string {
 		path = filepath.Join("..", "..", "build", "image", "vmlinux")
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("no kernel to boot: run make image, or set BERTH_TEST_KERNEL")
+		testenv.Skip(t, "no kernel to boot: run make image, or set BERTH_TEST_KERNEL")
 	}
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		t.Skip("no qemu-system-x86_64: install qemu-system-x86")
+		testenv.Skip(t, "no qemu-system-x86_64: install qemu-system-x86")
 	}
 	return path
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/berthos/berth/init/policy"
+	"github.com/berthos/berth/tools/testenv"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,7 +71,7 @@ func (g *Group) command(role string) *exec.Cmd {
 func create(t *testing.T, l policy.Limits) *Group {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("cgroups are for root")
+		testenv.Skip(t, "cgroups are for root")
 	}
 	g, err := Create(fmt.Sprintf("berth-test-%d-%s", os.Getpid(), t.Name()), l)
 	if err != nil {

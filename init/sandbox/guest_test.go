@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cavaliergopher/cpio"
+
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // TestGuest runs all the other tests of this package on Berth's kernel, in a VM
@@ -22,10 +24,10 @@ func TestGuest(t *testing.T) {
 		kernel = filepath.Join("..", "..", "build", "image", "vmlinux")
 	}
 	if _, err := os.Stat(kernel); err != nil {
-		t.Skip("no kernel to boot: run make image, or set BERTH_TEST_KERNEL")
+		testenv.Skip(t, "no kernel to boot: run make image, or set BERTH_TEST_KERNEL")
 	}
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		t.Skip("no qemu-system-x86_64: install qemu-system-x86")
+		testenv.Skip(t, "no qemu-system-x86_64: install qemu-system-x86")
 	}
 	cmd := exec.Command("qemu-system-x86_64",
 		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms",

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berthos/berth/tools/testenv"
 )
 
 // content is what every test fetches: larger than one read buffer.
@@ -333,7 +335,7 @@ func TestCancelled(t *testing.T) {
 // is asked.
 func TestFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
+		testenv.Skip(t, "no /dev/full here")
 	}
 	dst := newDst(t)
 	begin(t, dst, nil)

@@ -2,6 +2,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"testing"
 )
@@ -14,4 +15,10 @@ func Skip(t testing.TB, reason string) {
 		t.Fatalf("cannot run in CI, where nothing may be skipped: %s", reason)
 	}
 	t.Skip(reason)
+}
+
+// Skipf is Skip with a formatted reason.
+func Skipf(t testing.TB, format string, args ...any) {
+	t.Helper()
+	Skip(t, fmt.Sprintf(format, args...))
 }
