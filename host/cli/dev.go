@@ -233,8 +233,14 @@ func (r *devRun) info() sandbox.AppInfo {
 // event prints what is worth a line while the sandbox runs.
 func (r *devRun) event(e sandbox.Event) {
 	switch {
-	case e.Exited != nil, e.Failed != nil, e.Refused != nil:
-		r.say("%s", visible(e.String()))
+	case e.Exited != nil && e.Exited.RestartMillis > 0:
+		r.say("app %s ended (%s); starting it again in %d ms", e.App, visible(e.Exited.Status), e.Exited.RestartMillis)
+	case e.Exited != nil:
+		r.say("app %s ended (%s)", e.App, visible(e.Exited.Status))
+	case e.Failed != nil:
+		r.say("app %s does not run: %s: %s", e.App, e.Failed.Step, visible(e.Failed.Reason))
+	case e.Refused != nil:
+		r.say("refused: %s %s in %s: programs of this host execute what has this name", e.Refused.Op, visible(e.Refused.Name), visible(e.Refused.HostDir))
 	case e.Ended != nil && e.Ended.Console != "":
 		r.say("the guest's last lines:")
 		for line := range strings.Lines(e.Ended.Console) {

@@ -18,8 +18,9 @@ func newLogs(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs APP",
 		Short: "Follow what an app prints",
-		Long: `Follows the stdout and stderr of an app, and the guest's own log, from now on
-until the sandbox ends. Lines that were lost are counted.`,
+		Long: `Follows the stdout and stderr of an app, and the guest's own log, until the
+sandbox ends, beginning with the last lines before. Lines that were lost are
+counted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return logs(cmd.Context(), w, args[0], id, asJSON)

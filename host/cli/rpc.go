@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/denial"
+	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
 )
@@ -75,7 +76,7 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 	if f.stream {
 		result = w.Err
 	}
-	fmt.Fprintln(result, string(out))
+	fmt.Fprintln(result, escapeControls(out))
 	return nil
 }
 
@@ -194,7 +195,7 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 }
 
 func explainContext(d control.App, p policy.Policy) denial.Context {
-	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest}
+	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.HostExecuted}
 	for _, s := range d.Shares {
 		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly})
 	}
@@ -217,11 +218,32 @@ func checkExport(d control.App, name string) error {
 	return fail(ExitNotFound, has, "cannot call app %q: it has no export %q", d.Name, name)
 }
 
+// escapeControls writes characters that steer terminals as JSON escapes. Raw,
+// they can only stand inside strings, so the value stays the same.
+func escapeControls(raw json.RawMessage) string {
+	var b strings.Builder
+	for _, c := range string(raw) {
+		if steers(c) && c > ' ' {
+			fmt.Fprintf(&b, `\u%04x`, c)
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+// steers names control characters, and those that change the direction or the
+// lines of text.
+func steers(r rune) bool {
+	return r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
+		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
 // visible makes text from the sandbox safe to print on a terminal: control
 // characters other than tab are shown, never sent.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if steers(r) {
 			return '\uFFFD'
 		}
 		return r

@@ -33,7 +33,7 @@ const (
 	ExitDenied   = 3 // the sandbox refused the call
 	ExitNotFound = 4 // no such sandbox, app or export
 	ExitApp      = 5 // the app ran and reported an error of its own
-	ExitMachine  = 6 // no machine could enforce, or enforcement was not complete
+	ExitMachine  = 6 // nothing was started: no machine, no image, or the start was refused
 )
 
 // failure is an error with an exit code.

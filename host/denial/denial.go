@@ -35,6 +35,9 @@ type Context struct {
 	Digest   string // hex sha256 of the policy's bytes
 	Manifest string // where the manifest is, for the fix
 	Shares   []Share
+	// HostExecuted reports whether hosts execute what is at a place below a
+	// share, so that the share refuses changes there; nil: no place is such.
+	HostExecuted func(rel string) bool
 }
 
 // Denial is one explained refusal. Fix is empty when none exists.
@@ -64,6 +67,9 @@ func Explain(c Context, e protocol.Error) (Denial, bool) {
 		return Denial{}, false
 	}
 	e = c.about(e)
+	if d, ok := c.hostExecuted(e); ok {
+		return d, true
+	}
 	switch e.Errno {
 	case "EACCES":
 		return c.access(e), true
@@ -88,6 +94,25 @@ func (c Context) about(e protocol.Error) protocol.Error {
 		e.Path = e.NewPath
 	}
 	return e
+}
+
+// hostExecuted explains a change that the share refused because of the name: a
+// policy that grants the folder does not grant these.
+func (c Context) hostExecuted(e protocol.Error) (Denial, bool) {
+	guest := c.guestPath(e.Path)
+	share, shared := c.share(guest)
+	grant, granted := covering(c.Policy, guest)
+	refused := e.Errno == "EACCES" || e.Errno == "EROFS" || e.Errno == "EPERM" || e.Errno == "EBUSY"
+	if !refused || !shared || share.ReadOnly || !granted || grant.Access != policy.Write || e.Access == protocol.AccessRead ||
+		c.HostExecuted == nil || !c.HostExecuted(strings.TrimPrefix(guest[len(share.Path):], "/")) {
+		return Denial{}, false
+	}
+	return Denial{
+		Denied: call(e),
+		By:     "the shared folder: programs of the host execute what has this name (" + e.Errno + ")",
+		Rule:   fmt.Sprintf("filesystem:write:%s covers %s, but names such as .git/hooks, .envrc and .vscode are read-only in a shared folder", grant.Path, quote(e.Path)),
+		Fix:    "the owner of the folder may make this change on the host; retrying will not help",
+	}, true
 }
 
 // access explains EACCES: Landlock where no rule covers the path, else the
@@ -164,7 +189,7 @@ func (c Context) add(access policy.Access, guest string) string {
 	if scope == "" {
 		return ""
 	}
-	return fmt.Sprintf("the owner of this sandbox may add \"filesystem:%s:%s\" to %s and approve it; retrying will not help", access, scope, c.Manifest)
+	return fmt.Sprintf("the owner of this sandbox may add \"filesystem:%s:%s\" to %s and start it again; retrying will not help", access, scope, c.Manifest)
 }
 
 // scopeFor returns the folder that a scope would have to name: the first level

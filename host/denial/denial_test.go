@@ -14,9 +14,10 @@ func testContext() Context {
 			{Path: "/workspace/docs", Access: policy.Read},
 			{Path: "/workspace/out", Access: policy.Write},
 		}},
-		Digest:   strings.Repeat("9c41", 16),
-		Manifest: "apps/filesystem/berth.yml",
-		Shares:   []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}}},
+		Digest:       strings.Repeat("9c41", 16),
+		Manifest:     "apps/filesystem/berth.yml",
+		Shares:       []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}}},
+		HostExecuted: func(rel string) bool { return rel == "out/.envrc" },
 	}
 }
 
@@ -49,6 +50,10 @@ func TestExplain(t *testing.T) {
 			"/home/u/project/docs/a", "a read scope is mounted read-only", "filesystem:read:/workspace/docs", `"filesystem:write:/workspace"`},
 		{"permissions of the file", system("open", "/workspace/out/secret", "EACCES", "write"),
 			"/workspace/out/secret", "the permissions of the file", "the manifest is not what refused", "the owner of the folder"},
+		{"a name that hosts execute", system("open", "/home/u/project/out/.envrc", "EACCES", "write"),
+			"/home/u/project/out/.envrc", "programs of the host execute", "read-only in a shared folder", "on the host"},
+		{"the same, mounted read-only", system("open", "out/.envrc", "EROFS", "write"),
+			"out/.envrc", "programs of the host execute", "read-only in a shared folder", "on the host"},
 		{"a filtered system call", system("mount", "", "EPERM", ""),
 			"mount(2) (EPERM)", `system call filter "base"`, "no capability grants", "none available"},
 		{"rename out of a grant", protocol.Error{Code: protocol.CodeSystem, Op: "rename", Path: "/workspace/out/a", NewPath: "/tmp/b", Errno: "EXDEV"},

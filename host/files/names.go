@@ -40,6 +40,13 @@ func newNames(exclude []string, allowHostExecuted bool) (*names, error) {
 	return n, nil
 }
 
+// HostExecuted reports whether hosts execute what is at a place below a shared
+// folder, so that it is read-only for the guest unless the share allows it.
+func HostExecuted(rel string) bool {
+	n, err := newNames(nil, false)
+	return err == nil && n.protected(rel, false)
+}
+
 // hidden reports whether one component of the place is excluded.
 func (n *names) hidden(rel string) bool {
 	if len(n.exclude) == 0 && !n.aliases {

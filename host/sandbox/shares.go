@@ -51,10 +51,13 @@ func checkShares(in []Share) (out []share, notes []string, err error) {
 			return nil, nil, fmt.Errorf("cannot share %s at %q: the place is not /workspace or below it", sh.HostDir, sh.Path)
 		}
 		if slices.ContainsFunc(out, func(o share) bool { return o.Path == sh.Path }) {
-			return nil, nil, hint.Errorf("give each its own name: --workspace NAME=DIR", "cannot share %s at %s: another folder is there", sh.HostDir, sh.Path)
+			return nil, nil, hint.Errorf("give each a place of its own below /workspace", "cannot share %s at %s: another folder is there", sh.HostDir, sh.Path)
 		}
 		asked := sh.HostDir
 		if sh.HostDir, err = resolve(asked); err != nil {
+			return nil, nil, err
+		}
+		if err := files.Check(sh.HostDir); err != nil {
 			return nil, nil, err
 		}
 		s := share{Share: sh, name: "share" + strconv.Itoa(n)}
