@@ -74,13 +74,16 @@ const eventBuffer = 256
 // are dropped when OnEvent is too slow.
 func (s *Sandbox) emit(e Event) {
 	e.Since = time.Since(s.started)
-	if e.Refused == nil {
-		s.events <- e
+	if e.Refused != nil {
+		select {
+		case s.events <- e:
+		default:
+		}
 		return
 	}
 	select {
 	case s.events <- e:
-	default:
+	case <-s.ended: // Ended was the last
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/berthos/berth/host/image"
@@ -288,4 +289,38 @@ func (g *fakeGuest) bootFailing(step, reason string) error {
 		g.control.Send(link.Control{Failed: &link.Failed{Step: step, Reason: reason}}),
 		g.control.Send(link.Control{Down: &link.Down{Reason: reason}}),
 	)
+}
+
+// A guest that stops answering is ended, and whoever waits is told.
+func TestSilentGuest(t *testing.T) {
+	rt, err := runtimedir.Open(runtimedir.Search{Path: filepath.Join(t.TempDir(), "run")})
+	must(t, err)
+	app := world{}.probe(t, "", func(p *policy.Policy) { p.Exports = []string{"read"} })
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s, err := sandbox.Start(t.Context(), sandbox.Options{
+			Machine: &fakeMachine{func(g *fakeGuest) {
+				if g.boot() == nil {
+					g.serve(func(m link.Control) []link.Control {
+						switch {
+						case m.Start != nil:
+							return []link.Control{{Enforced: enforced(m.Start)}}
+						case m.Go != nil:
+							return []link.Control{{Ready: &link.Ready{App: "probe", Announce: announce("read")}}}
+						case m.Ping != nil && time.Since(begin) < time.Minute:
+							return []link.Control{{Pong: m.Ping}}
+						}
+						return nil
+					})
+				}
+			}}, Image: &image.Image{Index: index.Index{Landlock: 11}}, Runtime: rt, Apps: []sandbox.App{app},
+		})
+		must(t, err)
+		<-s.Done()
+		contains(t, s.Err(), "the guest has not answered for")
+		if after := time.Since(begin); after < time.Minute || after > 3*time.Minute {
+			t.Errorf("it was ended after %s", after)
+		}
+		s.Close(t.Context())
+	})
 }

@@ -241,3 +241,43 @@ func TestGuestPanic(t *testing.T) {
 		t.Errorf("the sandbox ended with %v", r.Err())
 	}
 }
+
+// A guest that does not even notice that it should end is ended by force.
+func TestCloseOfAFrozenGuest(t *testing.T) {
+	machines(t, func(t *testing.T, w world) {
+		r := w.mustStart(t, nil)
+		procs := machinetest.Below(t, os.Getpid())
+		prefix := "/sbin/init"
+		if r.machine == machine.QEMU {
+			prefix = "/usr/bin/qemu-system"
+		}
+		machinetest.Named(t, procs, prefix).Kill(t, unix.SIGSTOP)
+		must(t, r.Close(context.Background()))
+		machinetest.AwaitGone(t, procs)
+	})
+}
+
+// Starting and ending sandboxes costs the host no descriptors.
+func TestNoDescriptorIsLeaked(t *testing.T) {
+	machines(t, func(t *testing.T, w world) {
+		rounds := 6
+		if w.machine(nil).Name() == machine.QEMU {
+			rounds = 2
+		}
+		var first int
+		for n := range rounds {
+			t.Run("round", func(t *testing.T) {
+				_, err := w.mustStart(t, nil).call("whoami", obj{})
+				must(t, err)
+			})
+			open, err := os.ReadDir("/proc/self/fd")
+			must(t, err)
+			switch {
+			case n == 0:
+				first = len(open)
+			case len(open) > first:
+				t.Errorf("%d descriptors after round %d, %d after the first", len(open), n+1, first)
+			}
+		}
+	})
+}

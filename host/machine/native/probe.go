@@ -63,5 +63,17 @@ func (m *Machine) explain(err error) error {
 		name := strings.ReplaceAll(strings.TrimPrefix(o.file, "/proc/sys/"), "/", ".")
 		return hint.Errorf(fmt.Sprintf("this host forbids user namespaces (%s is %s): %s; or use --machine qemu", name, o.bad, o.advice), "%w", err)
 	}
+	if inContainer() {
+		return hint.Errorf("container engines forbid namespaces: start the container with --security-opt seccomp=unconfined, or use --machine qemu", "%w", err)
+	}
 	return err
+}
+
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Lstat(mark); err == nil {
+			return true
+		}
+	}
+	return false
 }
