@@ -26,6 +26,7 @@ import (
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/release/index"
 	"github.com/berthos/berth/sdk/protocol"
+	"github.com/berthos/berth/tools/testenv"
 	"github.com/berthos/berth/tools/testimage"
 )
 
@@ -56,6 +57,9 @@ type world struct {
 func machines(t *testing.T, f func(t *testing.T, w world)) {
 	keep := shared(t)
 	t.Run("native", func(t *testing.T) {
+		if err := native.Check(); err != nil {
+			testenv.Skip(t, err.Error())
+		}
 		machinetest.Both(t, keep, func(t *testing.T) {
 			f(t, newWorld(t, func(rt *runtimedir.Root) machine.Machine { return native.New(native.Options{Runtime: rt}) }))
 		})
@@ -83,6 +87,10 @@ func shared(t *testing.T) []string {
 
 // emulated is a world whose machine is a VM with an emulated processor.
 func emulated(t *testing.T) world {
+	t.Helper()
+	if _, err := qemu.Find(image.HostArch()); err != nil {
+		testenv.Skip(t, err.Error())
+	}
 	return newWorld(t, func(rt *runtimedir.Root) machine.Machine {
 		return qemu.New(qemu.Options{Accel: qemu.TCG, Runtime: rt})
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/berthos/berth/host/machine/native"
 	"github.com/berthos/berth/host/machine/runtimedir"
 	"github.com/berthos/berth/host/machine/stub"
+	"github.com/berthos/berth/tools/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -98,6 +99,9 @@ const envInit = "BERTH_TEST_INIT"
 
 // both runs f as root and as an ordinary user.
 func both(t *testing.T, f func(t *testing.T)) {
+	if err := native.Check(); err != nil {
+		testenv.Skip(t, err.Error())
+	}
 	machinetest.Both(t, []string{envInit + "=" + buildInit(t)}, f)
 }
 

