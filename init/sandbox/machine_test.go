@@ -113,17 +113,7 @@ func (j *job) buildRoot() error {
 		bind(j.Spec.Shares[i].Source, to)
 		j.Spec.Shares[i].Source = "/" + to
 	}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		from := "/dev/" + name
-		switch {
-		case name == "full" && j.Break == "no-dev-full":
-			continue
-		case name == "null" && j.Break == "wrong-dev-null":
-			from = "/dev/zero"
-		}
-		to := filepath.Join(root, "dev", name)
-		steps = append(steps, os.WriteFile(to, nil, 0o666), unix.Mount(from, to, "", unix.MS_BIND, ""))
-	}
+	steps = append(steps, j.devices(root))
 	if len(j.Plain) > 0 { // the control sees the paths that the app would see
 		bind(filepath.Join(j.Base, "code"), "app")
 		if len(j.Spec.Shares) > 0 {
@@ -141,6 +131,23 @@ func (j *job) buildRoot() error {
 	return errors.Join(steps...)
 }
 
+// devices binds device nodes of the host, or, where told to, others.
+func (j *job) devices(root string) error {
+	var steps []error
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		from := "/dev/" + name
+		switch {
+		case name == "full" && j.Break == "no-dev-full":
+			continue
+		case name == "null" && j.Break == "wrong-dev-null":
+			from = "/dev/zero"
+		}
+		to := filepath.Join(root, "dev", name)
+		steps = append(steps, os.WriteFile(to, nil, 0o666), unix.Mount(from, to, "", unix.MS_BIND, ""))
+	}
+	return errors.Join(steps...)
+}
+
 const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
 
 func (j *job) run(o *outcome) error {
@@ -153,40 +160,21 @@ func (j *job) run(o *outcome) error {
 	if err != nil {
 		return err
 	}
-	specR, specW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	reportR, reportW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	goR, goW, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	app, err := net.ListenUnix("unix", &net.UnixAddr{Name: "/run/app.sock", Net: "unix"})
-	if err != nil {
-		return err
-	}
-	listener, err := app.File()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command("/sbin/agent-init")
-	cmd.ExtraFiles = []*os.File{specR, reportW, goR, listener}
-	for i := range j.Cgroups {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(3+i), "cgroup.procs"))
-	}
-	for range j.Extra {
-		f, err := os.Open("/proc/self/mountinfo")
-		if err != nil {
+	var ends [3][2]*os.File // spec, report, go: reader and writer
+	for i := range ends {
+		if ends[i][0], ends[i][1], err = os.Pipe(); err != nil {
 			return err
 		}
-		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	cmd.Env = []string{"LD_PRELOAD=/x", "BERTH_SECRET=1"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces &^ j.SkipNS}
+	listener, err := listen("/run/app.sock")
+	if err != nil {
+		return err
+	}
+	theirs := []*os.File{ends[0][0], ends[1][1], ends[2][0], listener}
+	cmd, err := j.command(theirs)
+	if err != nil {
+		return err
+	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -196,11 +184,11 @@ func (j *job) run(o *outcome) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start agent-init: %w", err)
 	}
-	for _, f := range []*os.File{specR, reportW, goR} {
+	for _, f := range theirs {
 		f.Close()
 	}
-	go func() { specW.Write(spec); specW.Close() }()
-	j.answer(o, cmd.Process.Pid, reportR, goW)
+	go func() { ends[0][1].Write(spec); ends[0][1].Close() }()
+	j.answer(o, cmd.Process.Pid, ends[1][0], ends[2][1])
 	o.Stdout = j.watch(stdout, cmd.Process)
 	err = cmd.Wait()
 	o.Stderr = stderr.String()
@@ -209,6 +197,33 @@ func (j *job) run(o *outcome) error {
 		return err
 	}
 	return nil
+}
+
+func listen(name string) (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	return l.File()
+}
+
+// command is agent-init with the descriptors of the contract, and more.
+func (j *job) command(contract []*os.File) (*exec.Cmd, error) {
+	cmd := exec.Command("/sbin/agent-init")
+	cmd.ExtraFiles = append(cmd.ExtraFiles, contract...)
+	for i := range j.Cgroups {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(3+i), "cgroup.procs"))
+	}
+	for range j.Extra {
+		f, err := os.Open("/proc/self/mountinfo")
+		if err != nil {
+			return nil, err
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	cmd.Env = []string{"LD_PRELOAD=/x", "BERTH_SECRET=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces &^ j.SkipNS}
+	return cmd, nil
 }
 
 // answer reads reports until the enforcer is done or has failed, and lets the

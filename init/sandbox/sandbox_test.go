@@ -135,36 +135,8 @@ func TestShareCheck(t *testing.T) {
 // TestOpenRace opens a folder while somebody swaps it for a symlink that leads
 // elsewhere. It must be either the folder or an error.
 func TestOpenRace(t *testing.T) {
-	dir := t.TempDir()
-	for _, d := range []string{"share/docs/inner", "secret/inner"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	docs := filepath.Join(dir, "share/docs")
-	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "share/evil")); err != nil {
-		t.Fatal(err)
-	}
-	var secret unix.Stat_t
-	if err := unix.Stat(filepath.Join(dir, "secret/inner"), &secret); err != nil {
-		t.Fatal(err)
-	}
-	share, err := unix.Open(filepath.Join(dir, "share"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				unix.Renameat2(unix.AT_FDCWD, docs, unix.AT_FDCWD, filepath.Join(dir, "share/evil"), unix.RENAME_EXCHANGE)
-			}
-		}
-	}()
+	share, secret, stop := swapping(t)
+	defer stop()
 	opened, refused, followed := 0, 0, 0
 	for range 50000 {
 		fd, err := open(share, "docs/inner")
@@ -176,25 +148,57 @@ func TestOpenRace(t *testing.T) {
 			t.Fatal(err)
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Ino == secret.Ino {
+		if err := unix.Fstat(fd, &st); err != nil || st.Ino == secret {
 			t.Fatalf("the symlink was followed (%v)", err)
 		}
 		opened++
 		unix.Close(fd)
 		// Control: an ordinary open follows it in the same race.
 		if fd, err = unix.Openat(share, "docs/inner", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
-			if unix.Fstat(fd, &st) == nil && st.Ino == secret.Ino {
+			if unix.Fstat(fd, &st) == nil && st.Ino == secret {
 				followed++
 			}
 			unix.Close(fd)
 		}
 	}
-	close(stop)
-	<-stopped
 	t.Logf("opened %d, refused %d; an ordinary open followed the symlink %d times", opened, refused, followed)
 	if opened == 0 || refused == 0 || followed == 0 {
 		t.Error("there was no race to speak of")
 	}
+}
+
+// swapping starts somebody who exchanges share/docs with a symlink to secret,
+// until stop. It returns a handle of the share and the inode of secret/inner.
+func swapping(t *testing.T) (share int, secret uint64, stop func()) {
+	t.Helper()
+	dir := t.TempDir()
+	docs, evil := filepath.Join(dir, "share/docs"), filepath.Join(dir, "share/evil")
+	var st unix.Stat_t
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(docs, "inner"), 0o755),
+		os.MkdirAll(filepath.Join(dir, "secret/inner"), 0o755),
+		os.Symlink(filepath.Join(dir, "secret"), evil),
+		unix.Stat(filepath.Join(dir, "secret/inner"), &st),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share, err = unix.Open(filepath.Join(dir, "share"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		t.Fatal(err)
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, docs, unix.AT_FDCWD, evil, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	return share, st.Ino, func() { close(end); <-ended }
 }
 
 // TestFilterFile refuses what can not be a filter.

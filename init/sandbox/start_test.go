@@ -177,6 +177,45 @@ func TestInt80(t *testing.T) {
 	}
 }
 
+// refusals are starts that must fail.
+var refusals = []struct {
+	name   string
+	change func(*testing.T, *job)
+	step   string
+	reason string
+}{
+	{"policy", func(t *testing.T, j *job) { j.Spec.Policy = []byte(`{"schema":1}`) }, sandbox.StepSpec, "canonical"},
+	{"profile", func(t *testing.T, j *job) { j.Spec.Profile = "native" }, sandbox.StepSpec, "not known"},
+	{"ablation", func(t *testing.T, j *job) { j.Spec.Ablate = []string{"landlock"} }, sandbox.StepSpec, "leaves nothing out"},
+	{"root", func(t *testing.T, j *job) { j.Spec.UID = 0; j.Spec.GID = 7 }, sandbox.StepSpec, "gid"},
+	{"class", func(t *testing.T, j *job) { *j = j.with(t, func(p *policy.Policy) { p.Class = "none" }) }, sandbox.StepSpec, "seccomp class"},
+	{"code outside", func(t *testing.T, j *job) {
+		*j = j.with(t, func(p *policy.Policy) { p.Argv = []string{"/workspace/x"} })
+	}, sandbox.StepSpec, "/app"},
+	{"alias", func(t *testing.T, j *job) { j.Spec.Shares[0].Aliases = []string{"/proc/1"} }, sandbox.StepSpec, "/proc/1"},
+	{"alias of /", func(t *testing.T, j *job) { j.Spec.Shares[0].Aliases = []string{"/"} }, sandbox.StepSpec, "as well"},
+	{"no filter", func(t *testing.T, j *job) { j.Break = "no-filter" }, sandbox.StepSpec, "seccomp filter"},
+	{"no etc", func(t *testing.T, j *job) { j.Break = "no-etc" }, sandbox.StepMounts, "/etc"},
+	{"no /dev/full", func(t *testing.T, j *job) { j.Break = "no-dev-full" }, sandbox.StepMounts, "/dev/full"},
+	{"other /dev/null", func(t *testing.T, j *job) { j.Break = "wrong-dev-null" }, sandbox.StepMounts, "1:3"},
+	{"missing folder", func(t *testing.T, j *job) { *j = j.granting(t, "read:/workspace/none") }, sandbox.StepMounts, "filesystem:read:/workspace/none: no such folder"},
+	{"symlink", func(t *testing.T, j *job) { *j = j.granting(t, "read:/workspace/link") }, sandbox.StepMounts, "filesystem:read:/workspace/link: a folder of this path is a symlink"},
+	{"symlink inside", func(t *testing.T, j *job) { *j = j.granting(t, "write:/workspace/inner") }, sandbox.StepMounts, "symlink"},
+	{"below a symlink", func(t *testing.T, j *job) { *j = j.granting(t, "read:/workspace/link/ssl") }, sandbox.StepMounts, "symlink"},
+	{"pipe", func(t *testing.T, j *job) { *j = j.granting(t, "read:/workspace/pipe") }, sandbox.StepMounts, "neither a folder nor a regular file"},
+	{"write to /app", func(t *testing.T, j *job) { *j = j.granting(t, "write:/app") }, sandbox.StepMounts, "read-only"},
+	{"context", func(t *testing.T, j *job) { *j = j.granting(t, "read:/context") }, sandbox.StepMounts, "not built"},
+	{"elsewhere", func(t *testing.T, j *job) { *j = j.granting(t, "read:/etc") }, sandbox.StepMounts, "may only name"},
+	{"no share", func(t *testing.T, j *job) { j.Spec.Shares = nil; *j = j.granting(t, "read:/workspace") }, sandbox.StepMounts, "no share covers it"},
+	{"ABI", func(t *testing.T, j *job) { j.Spec.ABI = 99 }, sandbox.StepLandlock, "99 is needed"},
+	{"torn filter", func(t *testing.T, j *job) { j.Break = "torn-filter" }, sandbox.StepSpec, "instructions of 8 bytes"},
+	{"filter that filters nothing", func(t *testing.T, j *job) { j.Break = "open-filter" }, sandbox.StepCanaries, "seccomp does not hold"},
+	{"own mounts", func(t *testing.T, j *job) { j.SkipNS = syscall.CLONE_NEWNS }, sandbox.StepSpec, "mnt namespace"},
+	{"own pids", func(t *testing.T, j *job) { j.SkipNS = syscall.CLONE_NEWPID }, sandbox.StepSpec, "pid namespace"},
+	{"own network", func(t *testing.T, j *job) { j.SkipNS = syscall.CLONE_NEWNET }, sandbox.StepSpec, "net namespace"},
+	{"program", func(t *testing.T, j *job) { *j = j.with(t, func(p *policy.Policy) { p.Argv = []string{"/app/none"} }) }, sandbox.StepExec, "/app/none"},
+}
+
 // TestRefused starts what must not start. Nothing may be executed.
 func TestRefused(t *testing.T) {
 	for _, profile := range profiles {
@@ -187,44 +226,10 @@ func TestRefused(t *testing.T) {
 		if err := syscall.Mkfifo(filepath.Join(b.share, "pipe"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []struct {
-			name   string
-			change func(*job)
-			step   string
-			reason string
-		}{
-			{"policy", func(j *job) { j.Spec.Policy = []byte(`{"schema":1}`) }, sandbox.StepSpec, "canonical"},
-			{"profile", func(j *job) { j.Spec.Profile = "native" }, sandbox.StepSpec, "not known"},
-			{"ablation", func(j *job) { j.Spec.Ablate = []string{"landlock"} }, sandbox.StepSpec, "leaves nothing out"},
-			{"root", func(j *job) { j.Spec.UID = 0; j.Spec.GID = 7 }, sandbox.StepSpec, "gid"},
-			{"class", func(j *job) { *j = j.with(t, func(p *policy.Policy) { p.Class = "none" }) }, sandbox.StepSpec, "seccomp class"},
-			{"code outside", func(j *job) { *j = j.with(t, func(p *policy.Policy) { p.Argv = []string{"/workspace/x"} }) }, sandbox.StepSpec, "/app"},
-			{"alias", func(j *job) { j.Spec.Shares[0].Aliases = []string{"/proc/1"} }, sandbox.StepSpec, "/proc/1"},
-			{"alias of /", func(j *job) { j.Spec.Shares[0].Aliases = []string{"/"} }, sandbox.StepSpec, "as well"},
-			{"no filter", func(j *job) { j.Break = "no-filter" }, sandbox.StepSpec, "seccomp filter"},
-			{"no etc", func(j *job) { j.Break = "no-etc" }, sandbox.StepMounts, "/etc"},
-			{"no /dev/full", func(j *job) { j.Break = "no-dev-full" }, sandbox.StepMounts, "/dev/full"},
-			{"other /dev/null", func(j *job) { j.Break = "wrong-dev-null" }, sandbox.StepMounts, "1:3"},
-			{"missing folder", func(j *job) { *j = j.granting(t, "read:/workspace/none") }, sandbox.StepMounts, "filesystem:read:/workspace/none: no such folder"},
-			{"symlink", func(j *job) { *j = j.granting(t, "read:/workspace/link") }, sandbox.StepMounts, "filesystem:read:/workspace/link: a folder of this path is a symlink"},
-			{"symlink inside", func(j *job) { *j = j.granting(t, "write:/workspace/inner") }, sandbox.StepMounts, "symlink"},
-			{"below a symlink", func(j *job) { *j = j.granting(t, "read:/workspace/link/ssl") }, sandbox.StepMounts, "symlink"},
-			{"pipe", func(j *job) { *j = j.granting(t, "read:/workspace/pipe") }, sandbox.StepMounts, "neither a folder nor a regular file"},
-			{"write to /app", func(j *job) { *j = j.granting(t, "write:/app") }, sandbox.StepMounts, "read-only"},
-			{"context", func(j *job) { *j = j.granting(t, "read:/context") }, sandbox.StepMounts, "not built"},
-			{"elsewhere", func(j *job) { *j = j.granting(t, "read:/etc") }, sandbox.StepMounts, "may only name"},
-			{"no share", func(j *job) { j.Spec.Shares = nil; *j = j.granting(t, "read:/workspace") }, sandbox.StepMounts, "no share covers it"},
-			{"ABI", func(j *job) { j.Spec.ABI = 99 }, sandbox.StepLandlock, "99 is needed"},
-			{"torn filter", func(j *job) { j.Break = "torn-filter" }, sandbox.StepSpec, "instructions of 8 bytes"},
-			{"filter that filters nothing", func(j *job) { j.Break = "open-filter" }, sandbox.StepCanaries, "seccomp does not hold"},
-			{"own mounts", func(j *job) { j.SkipNS = syscall.CLONE_NEWNS }, sandbox.StepSpec, "mnt namespace"},
-			{"own pids", func(j *job) { j.SkipNS = syscall.CLONE_NEWPID }, sandbox.StepSpec, "pid namespace"},
-			{"own network", func(j *job) { j.SkipNS = syscall.CLONE_NEWNET }, sandbox.StepSpec, "net namespace"},
-			{"program", func(j *job) { *j = j.with(t, func(p *policy.Policy) { p.Argv = []string{"/app/none"} }) }, sandbox.StepExec, "/app/none"},
-		} {
+		for _, c := range refusals {
 			t.Run(string(profile)+"/"+c.name, func(t *testing.T) {
 				j := b.job(profile, []string{"-environ"}).withCgroup(t)
-				c.change(&j)
+				c.change(t, &j)
 				o := start(t, j)
 				f := o.failed()
 				if f == nil || f.Step != c.step || !strings.Contains(f.Reason, c.reason) {

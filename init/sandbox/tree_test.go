@@ -26,15 +26,14 @@ func (b base) plantFiles(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// TestTree shows what an app can do where, for grants of every shape.
-func TestTree(t *testing.T) {
-	cases := []struct {
-		name   string
-		grants []string
-		shares func(b base) []sandbox.Share
-		want   string // lines of ACTION:PATH ANSWER
-	}{
-		{"nothing", nil, one, `
+// treeCases say, for grants of every shape, what an app can do where.
+var treeCases = []struct {
+	name   string
+	grants []string
+	shares func(b base) []sandbox.Share
+	want   string // lines of ACTION:PATH ANSWER
+}{
+	{"nothing", nil, one, `
 			stat:/workspace ENOENT
 			list:/ EACCES
 			create:/tmp/x EACCES
@@ -48,7 +47,7 @@ func TestTree(t *testing.T) {
 			stat:/run/berth ENOENT
 			list:/etc 1
 			write:/etc/passwd EACCES`},
-		{"a folder to read", []string{"read:/workspace/docs"}, one, `
+	{"a folder to read", []string{"read:/workspace/docs"}, one, `
 			read:/workspace/docs/a docs/a
 			list:/workspace/docs 1
 			write:/workspace/docs/a EROFS
@@ -56,37 +55,37 @@ func TestTree(t *testing.T) {
 			stat:/workspace/src ENOENT
 			create:/workspace/x EROFS
 			list:/workspace EACCES`},
-		{"a folder to write", []string{"write:/workspace/docs"}, one, `
+	{"a folder to write", []string{"write:/workspace/docs"}, one, `
 			create:/workspace/docs/x ok
 			read:/workspace/docs/x by the app
 			stat:/workspace/src/b ENOENT`},
-		{"write inside read", []string{"read:/workspace", "write:/workspace/src"}, one, `
+	{"write inside read", []string{"read:/workspace", "write:/workspace/src"}, one, `
 			read:/workspace/docs/a docs/a
 			create:/workspace/docs/x EROFS
 			create:/workspace/x EROFS
 			create:/workspace/src/x ok
 			list:/workspace 3`},
-		{"read inside write", []string{"write:/workspace", "read:/workspace/src"}, one, `
+	{"read inside write", []string{"write:/workspace", "read:/workspace/src"}, one, `
 			create:/workspace/x ok
 			create:/workspace/src/x ok`},
-		{"a file", []string{"read:/workspace/docs/a", "write:/workspace/top"}, one, `
+	{"a file", []string{"read:/workspace/docs/a", "write:/workspace/top"}, one, `
 			read:/workspace/docs/a docs/a
 			write:/workspace/docs/a EROFS
 			write:/workspace/top ok
 			create:/workspace/docs/x EROFS
 			list:/workspace/docs EACCES`},
-		{"/tmp", []string{"write:/tmp"}, one, `
+	{"/tmp", []string{"write:/tmp"}, one, `
 			create:/tmp/x ok
 			read:/tmp/x by the app`},
-		{"below /tmp", []string{"write:/tmp/mine", "read:/tmp/other"}, one, `
+	{"below /tmp", []string{"write:/tmp/mine", "read:/tmp/other"}, one, `
 			create:/tmp/mine/x ok
 			create:/tmp/other/x EACCES
 			list:/tmp/other 0
 			create:/tmp/x EACCES`},
-		{"/app", []string{"read:/app"}, one, `
+	{"/app", []string{"read:/app"}, one, `
 			list:/app 1
 			create:/app/x EROFS`},
-		{"under the host's path too", []string{"write:/workspace/docs", "read:/workspace/src"}, aliased, `
+	{"under the host's path too", []string{"write:/workspace/docs", "read:/workspace/src"}, aliased, `
 			create:/home/user/project/docs/x ok
 			read:/workspace/docs/x by the app
 			create:/tmp/project/docs/y ok
@@ -95,20 +94,22 @@ func TestTree(t *testing.T) {
 			stat:/home/user/project/top ENOENT
 			create:/home/user/x EROFS
 			list:/home EACCES`},
-		{"a read-only share", []string{"write:/workspace"}, readOnlyShare, `
+	{"a read-only share", []string{"write:/workspace"}, readOnlyShare, `
 			read:/workspace/docs/a docs/a
 			create:/workspace/x EROFS
 			write:/workspace/docs/a EROFS`},
-		{"several shares", []string{"read:/workspace", "write:/workspace/two/sub"}, several, `
+	{"several shares", []string{"read:/workspace", "write:/workspace/two/sub"}, several, `
 			list:/workspace 2
 			read:/workspace/one/docs/a docs/a
 			read:/workspace/two/f f
 			create:/workspace/two/x EROFS
 			create:/workspace/two/sub/x ok
 			create:/workspace/x EROFS`},
-	}
+}
+
+func TestTree(t *testing.T) {
 	for _, profile := range profiles {
-		for _, c := range cases {
+		for _, c := range treeCases {
 			t.Run(string(profile)+"/"+c.name, func(t *testing.T) {
 				b := newBase(t, profile, "")
 				b.plantFiles(t, b.share, "top", "docs/a", "src/b")

@@ -16,10 +16,13 @@ var outside = []Layer{{hide}, {landlock}}
 
 var denied = []syscall.Errno{unix.EACCES, unix.ENOENT, unix.EXDEV, unix.EPERM}
 
-// files are attacks on a folder of the same share that was not granted.
-func files() []Probe {
-	out := func(w World, id, name string) string { return filepath.Join(w.Out, id, name) }
-	in := func(w World, id, name string) string { return filepath.Join(w.Write, id, name) }
+func out(w World, id, name string) string { return filepath.Join(w.Out, id, name) }
+func in(w World, id, name string) string  { return filepath.Join(w.Write, id, name) }
+func ro(w World, id, name string) string  { return filepath.Join(w.Read, id, name) }
+
+// contents are attacks on files of a folder of the same share that was not
+// granted.
+func contents() []Probe {
 	return []Probe{
 		{ID: "FS-01w", What: "write to a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return overwrite(out(w, id, "f"), unix.O_WRONLY)
@@ -58,6 +61,12 @@ func files() []Probe {
 		{ID: "FS-04t", What: "make an unnamed file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return openClose(filepath.Join(w.Out, id), unix.O_TMPFILE|unix.O_WRONLY)
 		}},
+	}
+}
+
+// detours are the same by other ways than the plain path.
+func detours() []Probe {
+	return []Probe{
 		{ID: "FS-05l", What: "write through an own symlink that leads outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return throughLink(out(w, id, "f"), in(w, id, "link"), "", unix.O_WRONLY)
 		}},
@@ -89,6 +98,13 @@ func files() []Probe {
 		{ID: "FS-12", What: "link an unnamed file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return linkUnnamed(filepath.Join(w.Write, id), out(w, id, "linked"))
 		}},
+	}
+}
+
+// names are attacks that learn what there is, and on folders that nothing but
+// Landlock protects.
+func names() []Probe {
+	return []Probe{
 		{ID: "FS-17", What: "stat a file outside", Layers: []Layer{{hide}}, Want: denied, Run: func(w World, id string) error {
 			var st unix.Stat_t
 			return effect(unix.Stat(out(w, id, "f"), &st), st.Size > 0)

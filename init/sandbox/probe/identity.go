@@ -12,18 +12,17 @@ import (
 
 // identityProbes are about who the app is and what it inherits.
 func identityProbes() []Probe {
-	refused := []syscall.Errno{unix.EPERM}
 	return []Probe{
-		{ID: "PR-05u", What: "become root", Layers: []Layer{root}, Want: refused, Not: needsRoot, Run: func(World, string) error {
+		{ID: "PR-05u", What: "become root", Layers: []Layer{root}, Want: notAllowed, Not: needsRoot, Run: func(World, string) error {
 			return errnoOrNil(raw(unix.SYS_SETRESUID, 0, 0, 0))
 		}},
-		{ID: "PR-05g", What: "take a group", Layers: []Layer{root}, Want: refused, Not: needsRoot, Run: func(World, string) error {
+		{ID: "PR-05g", What: "take a group", Layers: []Layer{root}, Want: notAllowed, Not: needsRoot, Run: func(World, string) error {
 			return syscall.Setgroups([]int{0})
 		}},
-		{ID: "PR-05c", What: "hold a capability", Layers: []Layer{root}, Want: refused, Run: func(World, string) error {
+		{ID: "PR-05c", What: "hold a capability", Layers: []Layer{root}, Want: notAllowed, Run: func(World, string) error {
 			return someCapability()
 		}},
-		{ID: "PR-08", What: "ask for a core file", Layers: []Layer{{rlimits, caps}}, Want: refused, Run: func(World, string) error {
+		{ID: "PR-08", What: "ask for a core file", Layers: []Layer{{rlimits, caps}}, Want: notAllowed, Run: func(World, string) error {
 			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 		}},
 	}

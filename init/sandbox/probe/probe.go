@@ -63,9 +63,8 @@ type Probe struct {
 
 // All returns every probe that makes sense in w.
 func All(w World) (list []Probe) {
-	for _, group := range [][]Probe{files(), trees(w), mounts(w), processes(w), kernel(), identityProbes()} {
-		list = append(list, group...)
-	}
+	list = slices.Concat(contents(), detours(), names(), scopes(), trees(w), mounts(), newMounts(), namespaces(w),
+		processes(w), channels(w), kernel(), identityProbes())
 	return slices.DeleteFunc(list, func(p Probe) bool { return p.Not != nil && p.Not(w) != "" })
 }
 

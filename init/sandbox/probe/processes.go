@@ -34,13 +34,15 @@ func errnoOf(err error) syscall.Errno {
 	return errno
 }
 
+// unreachable are the errnos of what is done to a process of somebody else.
+var unreachable = []syscall.Errno{unix.EPERM, unix.EACCES, unix.ESRCH, unix.ENOENT, unix.ENOSYS}
+
 // supervisor is the first process of the app's pid namespace.
 const supervisor = 1
 
 // processes are attacks on the supervisor, the one process of the namespace
 // that is not the app's.
 func processes(w World) []Probe {
-	refused := []syscall.Errno{unix.EPERM, unix.EACCES, unix.ESRCH, unix.ENOENT, unix.ENOSYS}
 	tracing := []Layer{{seccomp}, {landlock}, root}
 	signalling := []Layer{{landlock}, root}
 	hidden := []Layer{root, {proc}} // CAP_PERFMON reads what ptrace rules, Landlock's too, refuse
@@ -49,20 +51,20 @@ func processes(w World) []Probe {
 		tracing, hidden = []Layer{{seccomp}, {landlock}, {caps}}, []Layer{{landlock}, {caps}}
 	}
 	return []Probe{
-		{ID: "PR-01p", What: "trace the supervisor", Layers: tracing, Want: refused, Run: func(World, string) error { return seize(supervisor) }},
-		{ID: "PR-01v", What: "read the supervisor's memory", Layers: tracing, Want: refused, Run: func(World, string) error {
+		{ID: "PR-01p", What: "trace the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error { return seize(supervisor) }},
+		{ID: "PR-01v", What: "read the supervisor's memory", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return readMemory(supervisor)
 		}},
-		{ID: "PR-01g", What: "take a descriptor of the supervisor", Layers: tracing, Want: refused, Run: func(World, string) error {
+		{ID: "PR-01g", What: "take a descriptor of the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return takeDescriptor(supervisor)
 		}},
-		{ID: "PR-01k", What: "compare with the supervisor", Layers: tracing, Want: refused, Run: func(World, string) error {
+		{ID: "PR-01k", What: "compare with the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return errnoOrNil(raw(unix.SYS_KCMP, uintptr(os.Getpid()), supervisor, 1, 0, 0))
 		}},
-		{ID: "PR-02k", What: "signal the supervisor", Layers: signalling, Want: refused, Run: func(World, string) error {
+		{ID: "PR-02k", What: "signal the supervisor", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			return unix.Kill(supervisor, unix.SIGURG)
 		}},
-		{ID: "PR-02p", What: "signal the supervisor through a pidfd", Layers: signalling, Want: refused, Run: func(World, string) error {
+		{ID: "PR-02p", What: "signal the supervisor through a pidfd", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			fd, err := unix.PidfdOpen(supervisor, 0)
 			if err != nil {
 				return err
@@ -70,32 +72,38 @@ func processes(w World) []Probe {
 			defer unix.Close(fd)
 			return unix.PidfdSendSignal(fd, unix.SIGURG, nil, 0)
 		}},
-		{ID: "PR-04l", What: "read the supervisor's limits", Layers: []Layer{{seccomp}}, Want: refused, Not: needsUser, Run: func(World, string) error {
+		{ID: "PR-04l", What: "read the supervisor's limits", Layers: []Layer{{seccomp}}, Want: unreachable, Not: needsUser, Run: func(World, string) error {
 			var now unix.Rlimit
 			return unix.Prlimit(supervisor, unix.RLIMIT_NOFILE, nil, &now)
 		}},
-		{ID: "PR-04a", What: "move the supervisor to other CPUs", Layers: []Layer{root}, Want: refused, Not: needsRoot, Run: func(World, string) error {
+		{ID: "PR-04a", What: "move the supervisor to other CPUs", Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Run: func(World, string) error {
 			var set unix.CPUSet
 			if err := unix.SchedGetaffinity(0, &set); err != nil {
 				return errors.Join(errSetUp, err)
 			}
 			return unix.SchedSetaffinity(supervisor, &set)
 		}},
-		{ID: "PR-07e", What: "read the supervisor's environment", Layers: hidden, Want: refused, Run: func(World, string) error {
+		{ID: "PR-07e", What: "read the supervisor's environment", Layers: hidden, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/environ", unix.O_RDONLY)
 		}},
-		{ID: "PR-07c", What: "read the supervisor's command line", Layers: []Layer{{proc}}, Want: refused, Run: readAny("/proc/1/cmdline")},
-		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Layers: unixLayers(w), Want: refused, Run: func(w World, id string) error {
+		{ID: "PR-07c", What: "read the supervisor's command line", Layers: []Layer{{proc}}, Want: unreachable, Run: readAny("/proc/1/cmdline")},
+	}
+}
+
+// channels are ways to speak to others.
+func channels(w World) []Probe {
+	return []Probe{
+		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
 			c, err := net.Dial("unix", filepath.Join(w.Write, id, "socket"))
 			if err != nil {
 				return err
 			}
 			return c.Close()
 		}},
-		{ID: "PR-10d", What: "send to such a socket from one of a pair", Layers: unixLayers(w), Want: refused, Run: func(w World, id string) error {
+		{ID: "PR-10d", What: "send to such a socket from one of a pair", Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
 			return sendFromPair(filepath.Join(w.Write, id, "datagrams"))
 		}},
-		{ID: "PR-11", What: "make System V shared memory", Layers: []Layer{{seccomp}}, Want: refused, Run: func(World, string) error {
+		{ID: "PR-11", What: "make System V shared memory", Layers: []Layer{{seccomp}}, Want: unreachable, Run: func(World, string) error {
 			return errnoOrNil(raw(unix.SYS_SHMGET, 0x42, 4096, 0o1600))
 		}},
 	}

@@ -20,23 +20,18 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // readOnlyScope are the layers around a read scope: the mount and Landlock.
 var readOnlyScope = []Layer{{readOnly}, {landlock}}
 
-// trees are attacks on what was granted, beyond how it was granted, and on the
-// rest of the app's tree.
-func trees(w World) []Probe {
-	rootFolder := []Layer{{readOnly}, {landlock}, root}
-	if w.User {
-		rootFolder = readOnlyScope // its owner is the only uid there is
-	}
-	ro := func(w World, id, name string) string { return filepath.Join(w.Read, id, name) }
-	rw := func(w World, id, name string) string { return filepath.Join(w.Write, id, name) }
-	refused := []syscall.Errno{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.EXDEV}
+// errnos of what lies on a read-only mount, is not granted or does not exist.
+var refused = []syscall.Errno{unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.EXDEV}
+
+// scopes are attacks on what was granted, beyond how it was granted.
+func scopes() []Probe {
 	return []Probe{
 		{ID: "FS-08", What: "move a file between folders of a write scope", Must: true, Run: func(w World, id string) error {
 			return errors.Join(
-				os.MkdirAll(rw(w, id, "a"), 0o755), os.MkdirAll(rw(w, id, "b"), 0o755),
-				os.WriteFile(rw(w, id, "a/x"), []byte("x"), 0o644),
-				os.Rename(rw(w, id, "a/x"), rw(w, id, "b/x")),
-				os.Link(rw(w, id, "b/x"), rw(w, id, "a/y")), os.Remove(rw(w, id, "a/y")), os.Remove(rw(w, id, "b/x")))
+				os.MkdirAll(in(w, id, "a"), 0o755), os.MkdirAll(in(w, id, "b"), 0o755),
+				os.WriteFile(in(w, id, "a/x"), []byte("x"), 0o644),
+				os.Rename(in(w, id, "a/x"), in(w, id, "b/x")),
+				os.Link(in(w, id, "b/x"), in(w, id, "a/y")), os.Remove(in(w, id, "a/y")), os.Remove(in(w, id, "b/x")))
 		}},
 		{ID: "FS-08r", What: "read what is granted for reading", Must: true, Run: func(w World, id string) error {
 			raw, err := os.ReadFile(ro(w, id, "f"))
@@ -64,12 +59,22 @@ func trees(w World) []Probe {
 			return mapShared(ro(w, id, "f"))
 		}},
 		{ID: "FS-15m", What: "make a device node in a write scope", Layers: []Layer{root, {landlock}}, Want: refused, Not: needsRoot, Run: func(w World, id string) error {
-			return unix.Mknod(rw(w, id, "node"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
+			return unix.Mknod(in(w, id, "node"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
 		}},
 		{ID: "FS-15o", What: "open a device node that lies in a write scope", Layers: []Layer{{noDev}}, Want: refused, Run: func(w World, id string) error {
-			return openClose(rw(w, id, "device"), unix.O_RDWR)
+			return openClose(in(w, id, "device"), unix.O_RDWR)
 		}},
 		{ID: "FS-24", What: "execute a file of a write scope", Layers: []Layer{{landlock}, {noExec}}, Want: refused, Run: runCopy},
+	}
+}
+
+// trees are attacks on the rest of the app's tree.
+func trees(w World) []Probe {
+	rootFolder := []Layer{{readOnly}, {landlock}, root}
+	if w.User {
+		rootFolder = readOnlyScope // its owner is the only uid there is
+	}
+	return []Probe{
 		{ID: "FS-29o", What: "change the own OOM score", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
 			if err := os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0); err != nil {
 				return err
