@@ -121,6 +121,7 @@ func keep(jobs map[string]Job, o order, control *os.File, out *json.Encoder, atE
 // inherited opens the descriptors that the order names. Those to hold stay
 // open until the keeper ends.
 func inherited(o order) (files []*os.File) {
+	CloseFrom(firstFile + o.Files + o.Hold)
 	for fd := firstFile; fd < firstFile+o.Files+o.Hold; fd++ {
 		unix.CloseOnExec(fd)
 		if fd < firstFile+o.Files {
@@ -138,6 +139,12 @@ func parseFailure(raw []byte) *Failure {
 		return &Failure{Step: "start sandbox", Reason: firstLine(string(raw))}
 	}
 	return &f
+}
+
+// CloseFrom closes every descriptor from first on: what berth's own parent left
+// open is not for a sandbox.
+func CloseFrom(first int) {
+	_ = unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) // before Linux 5.9 there is no such call
 }
 
 // Fail writes to a Task's Report, from the process that the job started.

@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthos/berth/host/image"
 	"github.com/berthos/berth/host/image/imagetest"
@@ -188,6 +191,33 @@ func TestShares(t *testing.T) {
 			b.want("", "EPERM", "remount-rw", "/run/berth/shares/ro")
 			b.want("", "EROFS", "write", "/run/berth/shares/ro/new", "x")
 			b.want("", "", "remount-rw", "/run/berth/shares/rw") // control
+		}
+	})
+}
+
+// A descriptor that whoever started berth forgot to close stays outside.
+func TestForgottenDescriptor(t *testing.T) {
+	both(t, func(t *testing.T) {
+		forgotten, err := os.Open("/etc/passwd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer forgotten.Close()
+		high, err := unix.FcntlInt(forgotten.Fd(), unix.F_DUPFD, 100) // not close-on-exec
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(high)
+		b := start(t, native.Options{})
+		out, errno := b.do("ls", "/proc/self/fd")
+		for fd := range strings.FieldsSeq(out) {
+			to, _ := b.do("readlink", "/proc/self/fd/"+fd)
+			if strings.Contains(to, "passwd") {
+				t.Errorf("descriptor %s of the sandbox is %s", fd, to)
+			}
+		}
+		if errno != "" || !strings.HasPrefix(out, "0 1 2 3") { // control: it has its own
+			t.Errorf("descriptors %q, %s", out, errno)
 		}
 	})
 }

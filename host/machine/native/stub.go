@@ -29,9 +29,7 @@ func Stub(args []string) int {
 		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
 		return 2
 	}
-	for fd := first; fd < first+3; fd++ {
-		unix.CloseOnExec(fd)
-	}
+	keeper.CloseFrom(first)
 	report := os.NewFile(uintptr(first), "report")
 	raw, err := io.ReadAll(os.NewFile(uintptr(first+1), "plan"))
 	if err != nil {

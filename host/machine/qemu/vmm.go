@@ -31,8 +31,7 @@ type plan struct {
 // Stub is the whole life of a stub.
 func Stub([]string) int {
 	runtime.LockOSThread() // DieWithParent is about this thread
-	unix.CloseOnExec(fdReport)
-	unix.CloseOnExec(fdPlan)
+	keeper.CloseFrom(fdReport)
 	report := os.NewFile(fdReport, "report")
 	raw, err := io.ReadAll(os.NewFile(fdPlan, "plan"))
 	if err != nil {

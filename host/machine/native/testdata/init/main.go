@@ -63,6 +63,8 @@ func try(cmd []string) (string, error) {
 			names = append(names, e.Name())
 		}
 		return strings.Join(names, " "), err
+	case "readlink":
+		return os.Readlink(cmd[1])
 	case "stat":
 		var st syscall.Stat_t
 		err := syscall.Lstat(cmd[1], &st)
