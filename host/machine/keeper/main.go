@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -79,7 +80,10 @@ func keep(jobs map[string]Job, o order, control *os.File, out *json.Encoder, atE
 		return fail(err)
 	}
 	defer reports.Close()
-	files := inherited(o)
+	files, err := inherited(o)
+	if err != nil {
+		return fail(err)
+	}
 	cmd, err := job(Task{Plan: o.Plan, Files: files, Report: theirs, AtEnd: atEnd})
 	if err != nil {
 		theirs.Close()
@@ -120,15 +124,11 @@ func keep(jobs map[string]Job, o order, control *os.File, out *json.Encoder, atE
 
 // inherited opens the descriptors that the order names. Those to hold stay
 // open until the keeper ends.
-func inherited(o order) (files []*os.File) {
-	CloseFrom(firstFile + o.Files + o.Hold)
-	for fd := firstFile; fd < firstFile+o.Files+o.Hold; fd++ {
-		unix.CloseOnExec(fd)
-		if fd < firstFile+o.Files {
-			files = append(files, os.NewFile(uintptr(fd), fmt.Sprintf("inherited %d", fd)))
-		}
+func inherited(o order) (files []*os.File, err error) {
+	for fd := firstFile; fd < firstFile+o.Files; fd++ {
+		files = append(files, os.NewFile(uintptr(fd), fmt.Sprintf("inherited %d", fd)))
 	}
-	return files
+	return files, CloseFrom(firstFile)
 }
 
 func (f *Failure) Error() string { return "cannot " + f.Step + ": " + f.Reason }
@@ -141,10 +141,19 @@ func parseFailure(raw []byte) *Failure {
 	return &f
 }
 
-// CloseFrom closes every descriptor from first on: what berth's own parent left
-// open is not for a sandbox.
-func CloseFrom(first int) {
-	_ = unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) // before Linux 5.9 there is no such call
+// CloseFrom has every descriptor from first on closed by the next exec: what
+// berth's own parent left open is not for a sandbox.
+func CloseFrom(first int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("cannot list descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // Fail writes to a Task's Report, from the process that the job started.

@@ -29,10 +29,9 @@ func Stub(args []string) int {
 		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
 		return 2
 	}
-	keeper.CloseFrom(first)
 	report := os.NewFile(uintptr(first), "report")
 	raw, err := io.ReadAll(os.NewFile(uintptr(first+1), "plan"))
-	if err != nil {
+	if err := errors.Join(err, keeper.CloseFrom(first)); err != nil {
 		keeper.Fail(report, "start sandbox", err)
 		return 1
 	}

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,10 +32,9 @@ type plan struct {
 // Stub is the whole life of a stub.
 func Stub([]string) int {
 	runtime.LockOSThread() // DieWithParent is about this thread
-	keeper.CloseFrom(fdReport)
 	report := os.NewFile(fdReport, "report")
 	raw, err := io.ReadAll(os.NewFile(fdPlan, "plan"))
-	if err != nil {
+	if err := errors.Join(err, keeper.CloseFrom(fdReport)); err != nil {
 		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
 		return 2
 	}
