@@ -208,66 +208,68 @@ func TestUntrueEnforcement(t *testing.T) {
 	}
 }
 
-func TestBadGuests(t *testing.T) {
-	cases := []struct {
-		name  string
-		guest func(*fakeGuest)
-		want  []string
-	}{
-		{"never answers", func(g *fakeGuest) { <-g.killed }, []string{"did not answer within 5s"}},
-		{"hangs up", func(g *fakeGuest) { g.conn.Close() }, []string{"cannot boot sandbox on machine fake"}},
-		{"speaks another version", func(g *fakeGuest) {
-			var hello struct{ Nonce string }
-			if json.NewDecoder(g.conn).Decode(&hello) == nil {
-				fmt.Fprintf(g.conn, "{\"berth\":\"link\",\"nonce\":%q,\"error\":\"no common link version\"}\n", hello.Nonce)
-			}
-			<-g.killed
-		}, []string{"no common link version"}},
-		{"fails a boot step", func(g *fakeGuest) {
-			if g.bootFailing("mount share \"w\"", "no such folder") == nil {
-				g.session.Close()
-			}
-		}, []string{"no such folder"}},
-		{"sends garbage for control", func(g *fakeGuest) {
-			session, err := link.Guest(context.Background(), g.conn)
-			if err != nil {
-				return
-			}
-			_, stream, _ := session.Accept()
-			stream.Write([]byte("{\"no\":\"such message\"}\n"))
-			<-g.killed
-		}, []string{"the guest broke the link"}},
-		{"says nothing of the app", func(g *fakeGuest) {
-			if g.boot() == nil {
-				g.serve(func(m link.Control) []link.Control {
-					if m.Start != nil {
-						g.session.Close()
-					}
-					return nil
-				})
-			}
-		}, []string{`app "probe"`, sandbox.ErrEnded.Error()}},
-		{"talks of other apps and opens streams", func(g *fakeGuest) {
-			if g.boot() != nil {
-				return
-			}
-			for _, kind := range []string{"share", "code", "what"} {
-				g.session.OpenStream(link.StreamHeader{Type: kind, Share: "../../etc"})
-			}
+// badGuests end a start with an error that has these parts.
+var badGuests = []struct {
+	name  string
+	guest func(*fakeGuest)
+	want  []string
+}{
+	{"never answers", func(g *fakeGuest) { <-g.killed }, []string{"did not answer within 5s"}},
+	{"hangs up", func(g *fakeGuest) { g.conn.Close() }, []string{"cannot boot sandbox on machine fake"}},
+	{"speaks another version", func(g *fakeGuest) {
+		var hello struct{ Nonce string }
+		if json.NewDecoder(g.conn).Decode(&hello) == nil {
+			fmt.Fprintf(g.conn, "{\"berth\":\"link\",\"nonce\":%q,\"error\":\"no common link version\"}\n", hello.Nonce)
+		}
+		<-g.killed
+	}, []string{"no common link version"}},
+	{"fails a boot step", func(g *fakeGuest) {
+		if g.bootFailing("mount share \"w\"", "no such folder") == nil {
+			g.session.Close()
+		}
+	}, []string{"no such folder"}},
+	{"sends garbage for control", func(g *fakeGuest) {
+		session, err := link.Guest(context.Background(), g.conn)
+		if err != nil {
+			return
+		}
+		_, stream, _ := session.Accept()
+		stream.Write([]byte("{\"no\":\"such message\"}\n"))
+		<-g.killed
+	}, []string{"the guest broke the link"}},
+	{"says nothing of the app", func(g *fakeGuest) {
+		if g.boot() == nil {
 			g.serve(func(m link.Control) []link.Control {
 				if m.Start != nil {
-					return []link.Control{
-						{Ready: &link.Ready{App: "other", Announce: announce("x")}},
-						{Exited: &link.Exited{App: "other"}},
-						{Pong: &link.Ping{N: 1 << 60}},
-						{Failed: &link.Failed{App: "probe", Step: "seccomp", Reason: "no such filter"}},
-					}
+					g.session.Close()
 				}
 				return nil
 			})
-		}, []string{`step "seccomp": no such filter`}},
-	}
-	for _, c := range cases {
+		}
+	}, []string{`app "probe"`, sandbox.ErrEnded.Error()}},
+	{"talks of other apps and opens streams", func(g *fakeGuest) {
+		if g.boot() != nil {
+			return
+		}
+		for _, kind := range []string{"share", "code", "what"} {
+			g.session.OpenStream(link.StreamHeader{Type: kind, Share: "../../etc"})
+		}
+		g.serve(func(m link.Control) []link.Control {
+			if m.Start != nil {
+				return []link.Control{
+					{Ready: &link.Ready{App: "other", Announce: announce("x")}},
+					{Exited: &link.Exited{App: "other"}},
+					{Pong: &link.Ping{N: 1 << 60}},
+					{Failed: &link.Failed{App: "probe", Step: "seccomp", Reason: "no such filter"}},
+				}
+			}
+			return nil
+		})
+	}, []string{`step "seccomp": no such filter`}},
+}
+
+func TestBadGuests(t *testing.T) {
+	for _, c := range badGuests {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := startFake(t, c.guest)
 			contains(t, err, c.want...)

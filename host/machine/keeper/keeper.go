@@ -43,9 +43,10 @@ type order struct {
 	Hold  int             `json:"hold"`  // and after them
 }
 
-// report is a message of the keeper. Exactly one field is set.
+// report is a message of the keeper: it started, failed or ended.
 type report struct {
 	Started bool     `json:"started,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // with Started
 	Failed  *Failure `json:"failed,omitempty"`
 	Ended   *End     `json:"ended,omitempty"`
 }
@@ -80,8 +81,9 @@ type Keeper struct {
 	started chan struct{} // closed once the sandbox's process runs, or never will
 	gone    chan struct{} // closed once nothing is left
 
-	failure error // set before started is closed
-	end     End   // set before gone is closed
+	failure error    // set before started is closed
+	notes   []string // too
+	end     End      // set before gone is closed
 }
 
 // Start runs a keeper and waits until the sandbox's first process has started.
@@ -165,6 +167,7 @@ func (k *Keeper) watch() {
 		}
 		switch {
 		case r.Started:
+			k.notes = r.Notes
 			settle(nil)
 		case r.Failed != nil:
 			settle(hint.Errorf(r.Failed.Hint, "cannot %s: %s", r.Failed.Step, r.Failed.Reason))
@@ -202,6 +205,9 @@ func (k *Keeper) Wait() End {
 	<-k.gone
 	return k.end
 }
+
+// Notes says what fell back to something slower or weaker, as sentences.
+func (k *Keeper) Notes() []string { return k.notes }
 
 // Kill ends the sandbox at once.
 func (k *Keeper) Kill() { k.control.CloseWrite() }

@@ -32,6 +32,8 @@ type Task struct {
 	// executes something else is the reason why the start failed. It must be
 	// close-on-exec in that process.
 	Report *os.File
+	// Note adds a sentence on what fell back to something slower or weaker.
+	Note func(string)
 	// AtEnd adds what is to be done when the process has ended, last first.
 	AtEnd func(func())
 }
@@ -49,77 +51,101 @@ func Main(jobs map[string]Job) int {
 		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
 		return 2
 	}
-	out := json.NewEncoder(control)
-	var undo []func()
-	end := keep(jobs, o, control, out, func(f func()) { undo = append(undo, f) })
-	for _, f := range slices.Backward(undo) {
+	k := &keeping{order: o, control: control, out: json.NewEncoder(control)}
+	end, err := k.run(jobs[o.Job])
+	if err != nil {
+		k.tell(report{Failed: asFailure(err)})
+		end = &End{Status: "not started"}
+	}
+	for _, f := range slices.Backward(k.undo) {
 		f()
 	}
 	if err := runtimedir.Remove(o.Dir); err != nil {
 		end.Left = err.Error()
 	}
-	_ = out.Encode(report{Ended: end}) // berth may be gone
+	k.tell(report{Ended: end})
 	return 0
 }
 
-func keep(jobs map[string]Job, o order, control *os.File, out *json.Encoder, atEnd func(func())) *End {
-	fail := func(err error) *End {
-		var f *Failure
-		if !errors.As(err, &f) {
-			f = &Failure{Step: "start sandbox", Reason: err.Error(), Hint: hint.Of(err)}
-		}
-		_ = out.Encode(report{Failed: f})
-		return &End{Status: "not started"}
-	}
-	job := jobs[o.Job]
+// keeping is what a keeper works with.
+type keeping struct {
+	order
+	control *os.File
+	out     *json.Encoder
+	notes   []string
+	undo    []func()
+}
+
+// tell reports to berth, which may be gone.
+func (k *keeping) tell(r report) { _ = k.out.Encode(r) }
+
+// run starts the sandbox's first process and waits for its end.
+func (k *keeping) run(job Job) (*End, error) {
 	if job == nil {
-		return fail(fmt.Errorf("no job %q in this program", o.Job))
+		return nil, fmt.Errorf("no job %q in this program", k.Job)
 	}
 	reports, theirs, err := os.Pipe()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	defer reports.Close()
-	files, err := inherited(o)
-	if err != nil {
-		return fail(err)
-	}
-	cmd, err := job(Task{Plan: o.Plan, Files: files, Report: theirs, AtEnd: atEnd})
-	if err != nil {
-		theirs.Close()
-		return fail(err)
-	}
 	console := &tail{}
-	cmd.Stdout, cmd.Stderr = console, console
-	cmd.WaitDelay = 2 * time.Second
-	err = cmd.Start()
+	cmd, err := k.start(job, theirs, console)
 	theirs.Close()
-	for _, f := range files {
-		f.Close()
-	}
 	if err != nil {
-		var path *os.PathError // "fork/exec /proc/self/exe" tells a user nothing
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return fail(&Failure{Step: "start the sandbox's first process", Reason: err.Error()})
+		return nil, err
 	}
 	go func() { // berth sends nothing more: this ends when berth closes or dies
-		_, _ = io.Copy(io.Discard, control)
+		_, _ = io.Copy(io.Discard, k.control)
 		_ = cmd.Process.Kill()
 	}()
-	var f *Failure
 	if raw, _ := io.ReadAll(io.LimitReader(reports, 8<<10)); len(raw) > 0 {
-		f = parseFailure(raw)
 		_ = cmd.Process.Kill()
-	} else {
-		_ = out.Encode(report{Started: true})
+		_ = cmd.Wait() // "signal: killed"
+		return nil, parseFailure(raw)
 	}
+	k.tell(report{Started: true, Notes: k.notes})
 	err = cmd.Wait()
-	if f != nil {
-		return fail(f)
+	return &End{Status: cmd.ProcessState.String(), OK: err == nil, Console: console.String()}, nil
+}
+
+// start has the job prepare the process and starts it.
+func (k *keeping) start(job Job, reports *os.File, console io.Writer) (*exec.Cmd, error) {
+	files, err := inherited(k.order)
+	if err != nil {
+		return nil, err
 	}
-	return &End{Status: cmd.ProcessState.String(), OK: err == nil, Console: console.String()}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	cmd, err := job(Task{
+		Plan: k.Plan, Files: files, Report: reports,
+		Note:  func(s string) { k.notes = append(k.notes, s) },
+		AtEnd: func(f func()) { k.undo = append(k.undo, f) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.WaitDelay = 2 * time.Second
+	if err = cmd.Start(); err == nil {
+		return cmd, nil
+	}
+	var path *os.PathError // "fork/exec /proc/self/exe" tells a user nothing
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return nil, &Failure{Step: "start the sandbox's first process", Reason: err.Error()}
+}
+
+func asFailure(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &Failure{Step: "start sandbox", Reason: err.Error(), Hint: hint.Of(err)}
 }
 
 // inherited opens the descriptors that the order names. Those to hold stay

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -169,7 +170,7 @@ func Prepare(t keeper.Task) (*exec.Cmd, error) {
 	}
 	if p.Root {
 		t.AtEnd(func() { _ = unix.Unmount(p.Stage, unix.MNT_DETACH) })
-		if _, err := stageAsRoot(p, image); err != nil {
+		if err := stageAsRoot(p, image, t.Note); err != nil {
 			return nil, err
 		}
 		attr.UidMappings, attr.GidMappings = rangeMap(p.Base), rangeMap(p.Base)
@@ -203,7 +204,7 @@ type instance struct {
 
 func (i *instance) Link() net.Conn               { return i.Conn }
 func (i *instance) BindPath(share string) string { return bindDir(share) }
-func (i *instance) Notes() []string              { return i.groups.notes }
+func (i *instance) Notes() []string              { return slices.Concat(i.groups.notes, i.keeper.Notes()) }
 func (i *instance) Kill()                        { i.keeper.Kill() }
 
 // Limit changes an app's cgroup, if it has one.

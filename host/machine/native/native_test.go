@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,6 +154,10 @@ func TestRootFileSystem(t *testing.T) {
 			t.Run(fmt.Sprintf("unpack=%v", unpack), func(t *testing.T) {
 				b := start(t, native.Options{Unpack: unpack})
 				b.want("1 0 0", "", "pid")
+				copied := slices.ContainsFunc(b.Notes(), func(n string) bool { return strings.Contains(n, "copied into memory") })
+				if copied != (unpack && os.Geteuid() == 0) {
+					t.Errorf("notes: %q", b.Notes())
+				}
 				b.want("hello\n", "", "cat", "/etc/hello")
 				b.want("100644 0 0", "", "stat", "/etc/hello")
 				b.want("", "EROFS", "write", "/etc/new", "x")

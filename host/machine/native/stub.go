@@ -83,37 +83,42 @@ func become(p plan, image *os.File) error {
 	return nil
 }
 
-// StageAsRoot prepares the stage in the keeper's mount namespace: the root file
+// stageAsRoot prepares the stage in the keeper's mount namespace: the root file
 // system and the shares, both with mapped ids. When the stub's namespace is
 // made, the kernel locks these mounts and their attributes in it, so that not
-// even the sandbox's own root can lift a read-only flag. It returns what fell
-// back to something slower.
-func stageAsRoot(p plan, image *os.File) (note string, err error) {
+// even the sandbox's own root can lift a read-only flag.
+func stageAsRoot(p plan, image *os.File, note func(string)) error {
 	if err := enterStage(p.Stage); err != nil {
-		return "", err
+		return err
 	}
-	users, err := userNamespace(rangeMap(p.Base), rangeMap(p.Base))
-	if err != nil {
-		return "", err
-	}
-	defer users.Close()
-	if p.Unpack {
-		err = errors.New("asked to")
-	} else {
-		err = mountRoot(image, p.Data, users)
-	}
-	if err != nil {
-		note = "the root file system was copied into memory: " + err.Error()
-		if err := unpackRoot(image, p.Data, p.Base, false); err != nil {
-			return "", err
-		}
+	if err := stageRoot(p, image, note); err != nil {
+		return err
 	}
 	for _, s := range p.Shares {
 		if err := stageShare(s, p.Base); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return note, nil
+	return nil
+}
+
+// stageRoot mounts the image, or copies it where the host will not mount it.
+func stageRoot(p plan, image *os.File, note func(string)) error {
+	users, err := userNamespace(rangeMap(p.Base), rangeMap(p.Base))
+	if err != nil {
+		return err
+	}
+	defer users.Close()
+	if p.Unpack {
+		err = errors.New("it was asked for")
+	} else {
+		err = mountRoot(image, p.Data, users)
+	}
+	if err == nil {
+		return nil
+	}
+	note("the root file system was copied into memory: " + err.Error())
+	return unpackRoot(image, p.Data, p.Base, false)
 }
 
 func stageShare(s planShare, base uint32) error {
