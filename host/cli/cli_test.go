@@ -64,7 +64,7 @@ func world(t *testing.T, imageDir string) func(*testscript.Env) error {
 			}
 		}
 		env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-		env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, "run"))
+		env.Setenv(runtimedir.EnvDir, filepath.Join(env.WorkDir, "run"))
 		env.Setenv("ROOT", root)
 		env.Setenv("GOCACHE", goEnv("GOCACHE", ".cache/go-build"))
 		env.Setenv("GOMODCACHE", goEnv("GOMODCACHE", "go/pkg/mod"))

@@ -111,7 +111,6 @@ type pid1 struct {
 
 	ending chan ending
 	once   sync.Once
-	ended  ending // what came first
 }
 
 // ending says why PID 1 stops serving.

@@ -68,9 +68,10 @@ func Remove(path string) error {
 	return nil
 }
 
-// lock takes the lock at path, or fails at once if somebody has it.
-func lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+// lock takes the lock at path, or fails at once if somebody has it. A folder
+// that is being removed must not get a new lock: only its maker creates.
+func lock(path string, create int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|create|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

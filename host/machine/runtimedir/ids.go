@@ -24,7 +24,7 @@ const (
 // TakeIDs reserves a range until every copy of its lock is closed.
 func (r *Root) TakeIDs() (*IDs, error) {
 	for n := range uint32(idRanges) {
-		f, err := lock(filepath.Join(r.path, "ids", strconv.Itoa(int(n))))
+		f, err := lock(filepath.Join(r.path, "ids", strconv.Itoa(int(n))), os.O_CREATE)
 		if err == nil {
 			return &IDs{Base: firstID + n*IDsPerSandbox, lock: f}, nil
 		}

@@ -19,6 +19,10 @@ import (
 // Root is the folder of all sandboxes of one user.
 type Root struct{ path string }
 
+// EnvDir names the variable that holds the folder of all sandboxes; without it
+// the folder lies where the user's runtime files do.
+const EnvDir = "BERTH_RUNTIME_DIR"
+
 // Search says where Open looks. The zero value is this process's world.
 type Search struct {
 	Getenv func(string) string // nil: os.Getenv
@@ -34,6 +38,12 @@ func Open(s Search) (*Root, error) {
 	getenv := s.Getenv
 	if getenv == nil {
 		getenv = os.Getenv
+	}
+	if dir := getenv(EnvDir); dir != "" {
+		if !filepath.IsAbs(dir) {
+			return nil, hint.Errorf("give an absolute path", "cannot use %s: %q is not absolute", EnvDir, dir)
+		}
+		return open(dir)
 	}
 	uid := os.Geteuid()
 	bases := []string{getenv("XDG_RUNTIME_DIR"), "/run/user/" + strconv.Itoa(uid)}
@@ -51,10 +61,10 @@ func Open(s Search) (*Root, error) {
 func open(path string) (*Root, error) {
 	for _, dir := range []string{path, filepath.Join(path, sandboxes), filepath.Join(path, "ids")} {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return nil, hint.Errorf("set XDG_RUNTIME_DIR to a folder of your own", "cannot make runtime folder: %w", err)
+			return nil, hint.Errorf("set "+EnvDir+" to a folder of your own", "cannot make runtime folder: %w", err)
 		}
 		if err := private(dir, os.Geteuid()); err != nil {
-			return nil, hint.Errorf("remove it, or set XDG_RUNTIME_DIR to a folder of your own", "cannot use runtime folder %s: %w", dir, err)
+			return nil, hint.Errorf("remove it, or set "+EnvDir+" to a folder of your own", "cannot use runtime folder %s: %w", dir, err)
 		}
 	}
 	return &Root{path: path}, nil
@@ -114,7 +124,7 @@ func (r *Root) New(name string) (*Dir, error) {
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make runtime folder of sandbox: %w", err)
 	}
-	if d.lock, err = lock(filepath.Join(d.Path, lockName)); err != nil {
+	if d.lock, err = lock(filepath.Join(d.Path, lockName), os.O_CREATE); err != nil {
 		os.RemoveAll(d.Path)
 		return nil, fmt.Errorf("cannot lock runtime folder of sandbox: %w", err)
 	}
@@ -153,7 +163,7 @@ func (r *Root) Collect() (ids []string, err error) {
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(r.Sandboxes(), e.Name())
-		held, err := lock(filepath.Join(path, lockName))
+		held, err := lock(filepath.Join(path, lockName), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			continue // alive
 		}
