@@ -87,6 +87,7 @@ func TestBadShares(t *testing.T) {
 	}{
 		{"missing", []sandbox.Share{{HostDir: filepath.Join(dir, "missing")}}, "does not exist"},
 		{"a file", []sandbox.Share{{HostDir: filepath.Join(dir, "file")}}, "not a folder"},
+		{"the whole host", []sandbox.Share{{HostDir: "/"}}, "the whole host"},
 		{"below a file", []sandbox.Share{{HostDir: filepath.Join(dir, "file", "x")}}, "not a directory"},
 		{"no name", []sandbox.Share{{}}, "no name given"},
 		{"elsewhere", []sandbox.Share{{HostDir: dir, Path: "/etc"}}, "not /workspace"},
