@@ -37,8 +37,13 @@ func TestMain(m *testing.M) {
 	if order := os.Getenv(envHost); order != "" {
 		os.Exit(runHost(order))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(appDir)
+	os.Exit(code)
 }
+
+// appDir is where the test app was built, if it was.
+var appDir string
 
 // Environment of tests that run again as an ordinary user.
 const (
@@ -121,6 +126,7 @@ var builtApp = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	appDir = dir
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
