@@ -164,7 +164,7 @@ func (w world) probe(t testing.TB, mode string, edit func(*policy.Policy)) sandb
 		Schema: policy.Schema, App: "probe", Version: "1.0.0", Code: code, Argv: []string{"/app/probe"}, Class: "base",
 		Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}, Connect: []uint16{}, Bind: []uint16{},
 		Limits:  policy.Limits{CPUMilli: 1000, MemoryMB: 128, Pids: 64},
-		Exports: []string{"die", "echo", "print", "read", "wait", "whoami", "write"},
+		Exports: []string{"die", "echo", "print", "read", "setuid", "wait", "whoami", "write"},
 	}
 	if edit != nil {
 		edit(&p)

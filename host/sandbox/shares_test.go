@@ -133,3 +133,27 @@ func TestAliases(t *testing.T) {
 		})
 	}
 }
+
+// What an app makes in a workspace belongs to the folder's owner on the host. A
+// file that also runs as its owner would be a way out for whoever executes it
+// there.
+func TestNoSetuidFileOnTheHost(t *testing.T) {
+	machines(t, func(t *testing.T, w world) {
+		r := w.mustStart(t, nil)
+		refused, err := r.call("setuid", obj{"path": "/workspace"})
+		must(t, err)
+		t.Logf("refused: %s", refused)
+		files, err := os.ReadDir(r.ws)
+		must(t, err)
+		if len(files) == 0 { // control: it can make files
+			t.Error("the app made no file at all")
+		}
+		for _, f := range files {
+			info, err := f.Info()
+			must(t, err)
+			if info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+				t.Errorf("%s has mode %v on the host", f.Name(), info.Mode())
+			}
+		}
+	})
+}

@@ -7,7 +7,7 @@ package seccomp
 
 const allowFiles = `
 	read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2
-	open openat openat2 creat close close_range dup dup2 dup3 fcntl flock lseek
+	open openat creat close close_range dup dup2 dup3 fcntl flock lseek
 	stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2
 	truncate ftruncate fallocate fadvise64 readahead copy_file_range sendfile splice tee vmsplice
 	fsync fdatasync sync syncfs sync_file_range

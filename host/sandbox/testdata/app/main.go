@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	berth "github.com/berthos/berth/sdk/go"
 )
@@ -32,6 +33,7 @@ func run() error {
 	app := berth.New("probe")
 	berth.Export(app, "read", "Reads a file.", read)
 	berth.Export(app, "write", "Writes a file.", write)
+	berth.Export(app, "setuid", "Tries to make a file that runs as its owner.", setuid)
 	berth.Export(app, "whoami", "Says who it is.", whoami)
 	berth.Export(app, "print", "Prints lines.", print)
 	berth.Export(app, "die", "Ends the process.", die)
@@ -65,6 +67,57 @@ func write(_ context.Context, in pathIn) (none, error) {
 
 func whoami(context.Context, none) (text, error) {
 	return text{fmt.Sprintf("uid=%d gid=%d pid=%d time=%d", os.Getuid(), os.Getgid(), os.Getpid(), time.Now().Unix())}, nil
+}
+
+// setuid makes a file in each way that could give it the bits 06000, and says
+// which of them the kernel refused.
+func setuid(_ context.Context, in pathIn) (text, error) {
+	const bits, create = 0o6755, syscall.O_CREAT | syscall.O_WRONLY
+	dir, err := syscall.Open(in.Path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return text{}, err
+	}
+	if err := os.WriteFile(in.Path+"/chmod", nil, 0o755); err != nil {
+		return text{}, err
+	}
+	f, err := os.Open(in.Path + "/chmod")
+	if err != nil {
+		return text{}, err
+	}
+	how := [3]uint64{create, bits, 0}
+	name := func(s string) uintptr { return uintptr(unsafe.Pointer(&append([]byte(s), 0)[0])) }
+	var out []string
+	for _, try := range []struct {
+		what string
+		do   func() syscall.Errno
+	}{
+		{"open", func() syscall.Errno { return raw(syscall.SYS_OPEN, name(in.Path+"/open"), create, bits) }},
+		{"openat", func() syscall.Errno { return raw(syscall.SYS_OPENAT, uintptr(dir), name("openat"), create, bits) }},
+		{"creat", func() syscall.Errno { return raw(syscall.SYS_CREAT, name(in.Path+"/creat"), bits) }},
+		{"openat2", func() syscall.Errno {
+			return raw(437, uintptr(dir), name("openat2"), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how))
+		}},
+		{"mknod", func() syscall.Errno { return raw(syscall.SYS_MKNOD, name(in.Path+"/mknod"), syscall.S_IFREG|bits, 0) }},
+		{"mknodat", func() syscall.Errno {
+			return raw(syscall.SYS_MKNODAT, uintptr(dir), name("mknodat"), syscall.S_IFREG|bits, 0)
+		}},
+		{"chmod", func() syscall.Errno { return raw(syscall.SYS_CHMOD, name(in.Path+"/chmod"), bits) }},
+		{"fchmod", func() syscall.Errno { return raw(syscall.SYS_FCHMOD, f.Fd(), bits) }},
+		{"fchmodat", func() syscall.Errno { return raw(syscall.SYS_FCHMODAT, uintptr(dir), name("chmod"), bits) }},
+		{"fchmodat2", func() syscall.Errno { return raw(452, uintptr(dir), name("chmod"), bits, 0) }},
+	} {
+		if errno := try.do(); errno != 0 {
+			out = append(out, try.what)
+		}
+	}
+	return text{strings.Join(out, " ")}, nil
+}
+
+func raw(call uintptr, args ...uintptr) syscall.Errno {
+	var a [6]uintptr
+	copy(a[:], args)
+	_, _, errno := syscall.Syscall6(call, a[0], a[1], a[2], a[3], a[4], a[5])
+	return errno
 }
 
 type printIn struct {
