@@ -70,10 +70,7 @@ func (m *Machine) ABI(img *image.Image) int { return img.Index.Landlock }
 
 // baseMemory is what kernel, init and code need, in MiB; what apps may use by
 // their limits comes on top.
-const (
-	baseMemory = 128
-	maxMemory  = 3 << 10 // where microvm's memory ends below 4 GiB
-)
+const baseMemory = 128
 
 func memory(apps []machine.App) int {
 	total := baseMemory
