@@ -164,18 +164,3 @@ type joined struct {
 
 func (j *joined) Error() string { return j.msg }
 func (j *joined) Unwrap() error { return j.err }
-
-// List opens every image below the folders of ls that can be opened and
-// returns the errors of the others by folder.
-func List(ls []Location, o Options) (images []*Image, faults map[string]error) {
-	faults = map[string]error{}
-	for _, l := range ls {
-		img, err := Open(l, o)
-		if err != nil {
-			faults[l.Dir] = err
-			continue
-		}
-		images = append(images, img)
-	}
-	return images, faults
-}

@@ -4,7 +4,6 @@ package machine
 
 import (
 	"context"
-	"log/slog"
 	"net"
 
 	"github.com/berthos/berth/host/image"
@@ -51,7 +50,6 @@ type Config struct {
 	Dir    *runtimedir.Dir // of this sandbox; the instance removes it when it is gone
 	Shares []Share
 	Apps   []App
-	Log    *slog.Logger // nil: silence
 }
 
 // Share is a folder of the host.

@@ -31,7 +31,7 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest did not answer within %s", limit))
 	defer cancel()
-	s.instance, err = s.o.Machine.Start(ctx, machine.Config{Image: s.o.Image, Dir: dir, Shares: s.machineShares(), Apps: s.machineApps(), Log: s.log})
+	s.instance, err = s.o.Machine.Start(ctx, machine.Config{Image: s.o.Image, Dir: dir, Shares: s.machineShares(), Apps: s.machineApps()})
 	if err != nil {
 		return errors.Join(err, dir.Discard())
 	}

@@ -26,7 +26,7 @@ func (s *Sandbox) codeDigest(name string, a App) (string, error) {
 			return have.Code, nil
 		}
 	}
-	return "", fmt.Errorf("the image has no app of this name")
+	return "", errors.New("the image has no app of this name")
 }
 
 // sendCode brings an app's code into the guest, if it is not in the root file
