@@ -102,7 +102,7 @@ func startVM(t *testing.T, words string) (*guestVM, *net.UnixConn) {
 	defer l.Close()
 	vm := &guestVM{console: &lockedBuffer{}, ended: make(chan error, 1)}
 	vm.cmd = exec.Command("qemu-system-x86_64",
-		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms",
+		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms,-bmi2",
 		"-m", "256", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", kernel, "-initrd", initrd,
 		"-device", "virtio-serial-device", "-chardev", "socket,id=link,path="+socket, "-device", "virtserialport,chardev=link,name=berth.link",

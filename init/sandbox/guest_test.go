@@ -30,7 +30,7 @@ func TestGuest(t *testing.T) {
 		testenv.Skip(t, "no qemu-system-x86_64: install qemu-system-x86")
 	}
 	cmd := exec.Command("qemu-system-x86_64",
-		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms",
+		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms,-bmi2",
 		"-m", "512", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", kernel, "-initrd", initramfs(t),
 		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz="+kilohertz(t)+" -- -test.v -test.timeout=30m")

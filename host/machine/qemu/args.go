@@ -74,7 +74,7 @@ func (c config) cpu() string {
 	if c.accel == KVM {
 		return "host"
 	}
-	return "max,-erms" // with it the guest copies by instructions that TCG runs byte by byte
+	return "max,-erms,-bmi2" // TCG runs copies of ERMS byte by byte, and the sha256 that BMI2 selects slowly
 }
 
 // append is the kernel's command line. The bare word vm becomes init's argument;
