@@ -123,7 +123,11 @@ func (f findings) print(out io.Writer) {
 		if !m.OK {
 			word = "no   "
 		}
-		fmt.Fprintf(out, "%s %s: %s\n", word, m.Machine, m.Reason)
+		name := m.Machine
+		if m.Variant != "" {
+			name += " (" + m.Variant + ")"
+		}
+		fmt.Fprintf(out, "%s %s: %s\n", word, name, m.Reason)
 		fmt.Fprintf(out, "        boundary: %s\n", m.Boundary)
 		for _, fact := range m.Facts {
 			fmt.Fprintf(out, "        %s: %s\n", fact.Name, fact.Value)
