@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/files"
@@ -32,6 +33,12 @@ func (r *devRun) Open(ctx context.Context, app string) (link.Half, error) {
 		return nil, err
 	}
 	return stream, nil
+}
+
+// Denials asks the sandbox for the kernel's records.
+func (r *devRun) Denials(ctx context.Context, app string, since time.Time) (control.Denials, error) {
+	d, err := r.sb.Denials(ctx, app, since)
+	return control.Denials{Kept: d.Kept, Complete: d.Complete, Records: d.Records, Calls: d.Calls}, err
 }
 
 // Logs follows the sandbox's logs.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -68,9 +69,10 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 		return err
 	}
 	q := protocol.Request{ID: rand.Text(), Export: f.export, Input: input, Stream: f.stream}
+	began := time.Now()
 	out, err := call(ctx, w, client, d, q)
 	if err != nil {
-		return rpcError(w, d, err, f.json)
+		return rpcError(w, d, err, records(ctx, client, d.Name, began, f.stream, err), f.json)
 	}
 	result := w.Out
 	if f.stream {
@@ -156,15 +158,46 @@ func rawStream(ctx context.Context, w World, c control.Client, app, id string) e
 	return nil
 }
 
+// recordsWithin is how long a refused call waits for the kernel's records. They
+// are there before the answer of the call, but for what is under way in the
+// guest, which says itself when that is all.
+const recordsWithin = 2 * time.Second
+
+// records returns what the kernel recorded since the call began, if it was
+// refused at all. Without records the explanation is inferred.
+func records(ctx context.Context, c control.Client, app string, began time.Time, stream bool, callErr error) denial.Records {
+	var said *protocol.Error
+	if !errors.As(callErr, &said) || said.Errno != "EACCES" && said.Errno != "EXDEV" && said.Errno != "EPERM" {
+		return denial.Records{}
+	}
+	d, err := c.Denials(ctx, app, began, recordsWithin)
+	if err != nil {
+		return denial.Records{Kept: true} // they may be, but did not come
+	}
+	rs := denial.Records{Kept: d.Kept, Complete: d.Complete, Calls: d.Calls}
+	if stream {
+		rs.Calls-- // its raw stream is a connection of its own
+	}
+	for _, r := range d.Records {
+		rs.Missing += r.Suppressed + r.Lost
+		if len(r.Blockers) > 0 || r.Seccomp {
+			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Object: r.Path + r.Object})
+		}
+	}
+	return rs
+}
+
 // rpcError turns an error of the call into its report and exit code.
-func rpcError(w World, d control.App, err error, asJSON bool) error {
+func rpcError(w World, d control.App, err error, rs denial.Records, asJSON bool) error {
 	var said *protocol.Error
 	if !errors.As(err, &said) {
 		return fail(ExitFailed, "", "%w", err)
 	}
 	p, parseErr := policy.Parse(d.Policy)
 	if parseErr == nil {
-		if den, ok := denial.Explain(explainContext(d, p), *said); ok {
+		c := explainContext(d, p)
+		c.Records = rs
+		if den, ok := denial.Explain(c, *said); ok {
 			printDenial(w.Err, den, asJSON)
 			return &failure{code: ExitDenied, err: errors.New("")}
 		}

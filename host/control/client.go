@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/berthos/berth/init/link"
 )
@@ -77,6 +78,25 @@ func (c Client) Open(ctx context.Context, app string) (link.Half, error) {
 	return conn, nil
 }
 
+// Denials asks what the kernel recorded of an app since a time, and waits at
+// most so long for what is under way.
+func (c Client) Denials(ctx context.Context, app string, since time.Time, wait time.Duration) (Denials, error) {
+	conn, r, err := c.ask(ctx, request{Kind: kindDenials, App: app, SinceUnixNano: since.UnixNano(), WaitMillis: wait.Milliseconds()})
+	if err != nil {
+		return Denials{}, err
+	}
+	defer conn.Close()
+	if r.Denials == nil {
+		return Denials{}, errors.New("cannot ask for denials: empty reply")
+	}
+	d := *r.Denials
+	err = eachLine(conn, func(r link.DenialRecord) error {
+		d.Records = append(d.Records, r)
+		return nil
+	})
+	return d, err
+}
+
 // Logs calls yield with every record from now on, until the sandbox ends (nil),
 // ctx ends, or yield returns an error.
 func (c Client) Logs(ctx context.Context, yield func(link.LogRecord) error) error {
@@ -87,19 +107,25 @@ func (c Client) Logs(ctx context.Context, yield func(link.LogRecord) error) erro
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	lines := bufio.NewScanner(conn)
+	err = eachLine(conn, yield)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// eachLine calls yield with every JSON line of r.
+func eachLine[T any](r io.Reader, yield func(T) error) error {
+	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		var record link.LogRecord
+		var record T
 		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
-			return fmt.Errorf("cannot read a log record: %w", err)
+			return fmt.Errorf("cannot read a record: %w", err)
 		}
 		if err := yield(record); err != nil {
 			return err
 		}
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
 	}
 	return lines.Err()
 }

@@ -25,16 +25,29 @@ const (
 	kindDescribe = "describe" // answered by a reply with a Description
 	kindCall     = "call"     // answered by a reply, then sdk/protocol with the app
 	kindLogs     = "logs"     // answered by a reply, then link.LogRecord lines
+	kindDenials  = "denials"  // answered by a reply with Denials, then link.DenialRecord lines
 )
 
 type request struct {
 	Kind string `json:"kind"`
 	App  string `json:"app,omitempty"`
+
+	SinceUnixNano int64 `json:"since_unix_nano,omitempty"` // kindDenials
+	WaitMillis    int64 `json:"wait_millis,omitempty"`     // kindDenials
 }
 
 type reply struct {
 	Error       string       `json:"error,omitempty"`
 	Description *Description `json:"description,omitempty"`
+	Denials     *Denials     `json:"denials,omitempty"`
+}
+
+// Denials is what the kernel recorded of an app since a time.
+type Denials struct {
+	Kept     bool                `json:"kept"`     // the machine reads the kernel's records
+	Complete bool                `json:"complete"` // everything of until now is here, suppressed or lost
+	Records  []link.DenialRecord `json:"-"` // lines behind the reply
+	Calls    int                 `json:"calls"` // connections that were open meanwhile
 }
 
 // Description says what a sandbox is and what runs in it.

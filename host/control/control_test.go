@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -36,6 +37,14 @@ func (e echo) Open(_ context.Context, app string) (link.Half, error) {
 		b.Close()
 	}()
 	return a, nil
+}
+
+func (e echo) Denials(ctx context.Context, app string, since time.Time) (Denials, error) {
+	if app != "echo" {
+		return Denials{}, errors.New("no such app")
+	}
+	_, bounded := ctx.Deadline()
+	return Denials{Kept: true, Complete: bounded, Calls: 1, Records: []link.DenialRecord{{App: app, UnixNano: since.UnixNano()}}}, nil
 }
 
 func (e echo) Logs(ctx context.Context) <-chan link.LogRecord { return e.logs }
@@ -143,6 +152,23 @@ func TestLogs(t *testing.T) {
 	})
 	if err != nil || len(got) != 1 || got[0] != "a\x1bb\nc" {
 		t.Errorf("Logs = %q, %v", got, err)
+	}
+}
+
+func TestDenials(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	clients, _, err := Find(t.Context(), root)
+	if err != nil || len(clients) != 1 {
+		t.Fatal(clients, err)
+	}
+	since := time.Unix(1_800_000_000, 5)
+	d, err := clients[0].Denials(t.Context(), "echo", since, time.Second)
+	if err != nil || !d.Kept || !d.Complete || d.Calls != 1 || len(d.Records) != 1 || d.Records[0].UnixNano != since.UnixNano() {
+		t.Errorf("Denials = %+v, %v", d, err)
+	}
+	if _, err := clients[0].Denials(t.Context(), "other", since, time.Second); err == nil {
+		t.Error("denials of an app that does not run")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/berthos/berth/init/link"
 )
@@ -18,6 +19,9 @@ type Backend interface {
 	Describe() Description
 	// Open connects to the listening socket of app.
 	Open(ctx context.Context, app string) (link.Half, error)
+	// Denials returns what was recorded of app since a time. It waits, until ctx
+	// ends, for what is under way.
+	Denials(ctx context.Context, app string, since time.Time) (Denials, error)
 	// Logs delivers records from now on until ctx ends.
 	Logs(ctx context.Context) <-chan link.LogRecord
 }
@@ -77,6 +81,8 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 		return writeLine(conn, reply{Description: &d})
 	case kindCall:
 		return serveCall(ctx, conn, b, req.App)
+	case kindDenials:
+		return serveDenials(ctx, conn, b, req)
 	case kindLogs:
 		return serveLogs(ctx, cancel, conn, b)
 	}
@@ -93,6 +99,28 @@ func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app string) e
 		return err
 	}
 	return link.Splice(conn, stream)
+}
+
+// maxWait bounds how long a question for denials may take.
+const maxWait = 10 * time.Second
+
+func serveDenials(ctx context.Context, conn *net.UnixConn, b Backend, req request) error {
+	wait := min(time.Duration(req.WaitMillis)*time.Millisecond, maxWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	d, err := b.Denials(ctx, req.App, time.Unix(0, req.SinceUnixNano))
+	if err != nil {
+		return writeLine(conn, reply{Error: err.Error()})
+	}
+	if err := writeLine(conn, reply{Denials: &d}); err != nil {
+		return err
+	}
+	for _, r := range d.Records {
+		if err := writeLine(conn, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func serveLogs(ctx context.Context, cancel context.CancelFunc, conn *net.UnixConn, b Backend) error {

@@ -35,6 +35,7 @@ type Context struct {
 	Digest   string // hex sha256 of the policy's bytes
 	Manifest string // where the manifest is, for the fix
 	Shares   []Share
+	Records  Records
 	// HostExecuted reports whether hosts execute what is at a place below a
 	// share, so that the share refuses changes there; nil: no place is such.
 	HostExecuted func(rel string) bool
@@ -122,16 +123,16 @@ func (c Context) access(e protocol.Error) Denial {
 	d := Denial{Denied: call(e)}
 	grant, granted := covering(c.Policy, guest)
 	switch {
-	case granted && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
+	case granted && !c.recorded(e) && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
 		d.By = "the permissions of the file or its folder on the host (" + string(Inferred) + ")"
 		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
 		d.Fix = "the owner of the folder may change its permissions; retrying will not help"
 	case granted:
-		d.By = c.landlock()
+		d.By = c.landlock(e)
 		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))
 		d.Fix = c.add(policy.Write, guest)
 	default:
-		d.By = c.landlock()
+		d.By = c.landlock(e)
 		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", wanted(e), quote(path.Dir(guest)))
 		d.Fix = c.add(wanted(e), guest)
 	}
@@ -179,8 +180,8 @@ func (c Context) crossDevice(e protocol.Error) (Denial, bool) {
 	return c.access(e), true
 }
 
-func (c Context) landlock() string {
-	return fmt.Sprintf("the kernel: Landlock domain of app %q, %s, policy sha256 %s", c.Policy.App, Inferred, short(c.Digest))
+func (c Context) landlock(e protocol.Error) string {
+	return fmt.Sprintf("the kernel: Landlock domain of app %q, %s, policy sha256 %s", c.Policy.App, c.evidence(e), short(c.Digest))
 }
 
 // add words the fix, or returns "" where no scope may name the place.

@@ -264,7 +264,7 @@ func (s *Sandbox) confirm(a *app, e *link.Enforced) error {
 		return fmt.Errorf("the app is under Landlock ABI %d, the machine promises %d", e.ABI, want)
 	}
 	var missing []string
-	for _, step := range sandbox.Required(s.o.Machine.Profile()) {
+	for _, step := range sandbox.Confirmed(s.o.Machine.Profile()) {
 		if !slices.Contains(e.Steps, step) && !slices.Contains(s.o.Ablate, step) {
 			missing = append(missing, step)
 		}

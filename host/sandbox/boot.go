@@ -164,7 +164,7 @@ func (s *Sandbox) closeLink() {
 // closed already.
 const lastWords = time.Second
 
-// acceptStreams serves what the guest opens: its log and its shares.
+// acceptStreams serves what the guest opens: its log, its denials and its shares.
 func (s *Sandbox) acceptStreams() {
 	for {
 		header, stream, err := s.session.Accept()
@@ -174,6 +174,8 @@ func (s *Sandbox) acceptStreams() {
 		switch header.Type {
 		case link.StreamLog:
 			s.tasks.Go(func() { s.readLogs(stream) })
+		case link.StreamDenials:
+			s.tasks.Go(func() { s.readDenials(stream) })
 		case link.StreamShare:
 			s.tasks.Go(func() { s.serveShare(header.Share, stream) })
 		default:

@@ -98,7 +98,8 @@ func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 		return nil, s.explain(ctx, a, err)
 	}
 	defer context.AfterFunc(ctx, stream.Reset)()
-	conn := &Conn{stream, context.AfterFunc(a.running, stream.Reset)}
+	stop, end := context.AfterFunc(a.running, stream.Reset), s.flights.begin(a.policy.App)
+	conn := &Conn{stream, func() { stop(); end() }}
 	if err := stream.ReceiveReply(); err != nil {
 		conn.Reset()
 		return nil, s.explain(ctx, a, err)
@@ -109,7 +110,7 @@ func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 // Conn is a connection to an app.
 type Conn struct {
 	*link.Stream
-	forget func() bool
+	forget func()
 }
 
 // Close ends both halves as soon as what was written is under way.

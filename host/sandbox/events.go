@@ -13,15 +13,16 @@ type Event struct {
 	Since time.Duration // since Start was called
 	App   string        // "" if it is about the sandbox
 
-	Started  *Started       // the machine runs
-	Step     *link.Step     // a boot step is done
-	Booted   *link.Booted   // the guest waits for apps
-	Enforced *link.Enforced // every restriction is in place, confirmed by the host; nothing of the app has run
-	Ready    *Ready         // the app answers calls
-	Exited   *link.Exited   // the app ended, perhaps to be started again
-	Failed   *link.Failed   // the app will not run
-	Ended    *Ended         // the sandbox is gone
-	Refused  *Refused       // a change in a shared folder was refused because of its name
+	Started  *Started           // the machine runs
+	Step     *link.Step         // a boot step is done
+	Booted   *link.Booted       // the guest waits for apps
+	Enforced *link.Enforced     // every restriction is in place, confirmed by the host; nothing of the app has run
+	Ready    *Ready             // the app answers calls
+	Exited   *link.Exited       // the app ended, perhaps to be started again
+	Failed   *link.Failed       // the app will not run
+	Ended    *Ended             // the sandbox is gone
+	Denied   *link.DenialRecord // what the kernel recorded
+	Refused  *Refused           // a change in a shared folder was refused because of its name
 }
 
 // Started says on what the sandbox runs.
@@ -58,7 +59,7 @@ func (e Event) String() string {
 	}{
 		{"started", e.Started != nil, e.Started}, {"step", e.Step != nil, e.Step}, {"booted", e.Booted != nil, e.Booted},
 		{"enforced", e.Enforced != nil, e.Enforced}, {"ready", e.Ready != nil, nil}, {"exited", e.Exited != nil, e.Exited},
-		{"failed", e.Failed != nil, e.Failed}, {"ended", e.Ended != nil, e.Ended}, {"refused", e.Refused != nil, e.Refused},
+		{"failed", e.Failed != nil, e.Failed}, {"ended", e.Ended != nil, e.Ended}, {"refused", e.Refused != nil, e.Refused}, {"denied", e.Denied != nil, e.Denied},
 	} {
 		if what.set {
 			return fmt.Sprintf("%8.3f s %s %s %+v", e.Since.Seconds(), what.name, e.App, what.v)
@@ -70,11 +71,11 @@ func (e Event) String() string {
 // eventBuffer is how far OnEvent may lag behind before the sandbox waits for it.
 const eventBuffer = 256
 
-// emit queues an event. Refused changes, of which a guest can cause any number,
-// are dropped when OnEvent is too slow.
+// emit queues an event. Refused changes and denials, of which a guest can cause
+// any number, are dropped when OnEvent is too slow.
 func (s *Sandbox) emit(e Event) {
 	e.Since = time.Since(s.started)
-	if e.Refused != nil {
+	if e.Refused != nil || e.Denied != nil {
 		select {
 		case s.events <- e:
 		default:

@@ -133,7 +133,7 @@ func (g *fakeGuest) serve(answer func(link.Control) []link.Control) {
 
 // enforced is an honest report about a start.
 func enforced(s *link.Start) *link.Enforced {
-	return &link.Enforced{App: s.App, PolicySHA256: policy.Digest(s.Policy), ABI: 11, Steps: guest.Required(guest.ProfileVM)}
+	return &link.Enforced{App: s.App, PolicySHA256: policy.Digest(s.Policy), ABI: 11, Steps: guest.Confirmed(guest.ProfileVM)}
 }
 
 func announce(exports ...string) json.RawMessage {

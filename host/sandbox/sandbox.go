@@ -53,6 +53,8 @@ type Sandbox struct {
 	notes     []string
 	started   time.Time
 	logs      *logs
+	denials   *denials
+	flights   flights
 	replacing chan struct{} // holds the one Replace that is under way
 
 	ended chan struct{} // closed once nothing is left
@@ -94,7 +96,7 @@ func prepare(o Options) (*Sandbox, []appSpec, error) {
 	if o.Machine == nil || o.Image == nil {
 		return nil, nil, errors.New("cannot start sandbox: no machine or no image given")
 	}
-	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), started: time.Now()}
+	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), denials: newDenials(), started: time.Now()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -106,8 +106,10 @@ type pid1 struct {
 
 	procs *processes
 	logs  *logs
-	codes *codes
-	apps  *apps
+
+	records *records // nil on a native machine
+	codes   *codes
+	apps    *apps
 
 	ending chan ending
 	once   sync.Once

@@ -43,7 +43,7 @@ func TestOrder(t *testing.T) {
 	want := []string{
 		"mount /proc", "mount /sys", "mount /dev", "mount /run", "mount /tmp", "mount /sys/fs/cgroup",
 		"mkdir /run/berth", "mkdir /run/berth/apps", "mkdir /run/berth/code", "mkdir /run/berth/shares",
-		"sysctls", "loopback", "open link",
+		"sysctls", "audit", "loopback", "open link",
 		"set clock 2027-01-15 08:01:40", "hostname box",
 		"mkdir /run/berth/shares/w", "mount 9p /run/berth/shares/w", "measure memory",
 		"unmount /run/berth/shares/w", "sync", "reboot",
@@ -62,6 +62,7 @@ func TestEveryFatalStepIsToldAndEndsTheMachine(t *testing.T) {
 		"mkdir /run/berth/code":         "folders",
 		"sysctl vm/memfd_noexec":        "sysctls",
 		"sysctl net/mptcp/enabled":      "sysctls",
+		"audit":                         "kernel records",
 		"loopback":                      "loopback",
 		"set clock 2027-01-15 08:01:40": "clock",
 		"hostname box":                  "hostname",
@@ -143,7 +144,7 @@ func TestBootConfigurationIsChecked(t *testing.T) {
 		`share "../x": a name has`: func(b *link.Boot) { b.Shares[0].Name = "../x" },
 		`share "w" twice`:          func(b *link.Boot) { b.Shares = append(b.Shares, b.Shares[0]) },
 		"expects Landlock ABI 12":  func(b *link.Boot) { b.ABI = 12 },
-		"64 shares, at most 63":    func(b *link.Boot) { b.Shares = make([]link.Share, 64) },
+		"64 shares, at most 62":    func(b *link.Boot) { b.Shares = make([]link.Share, 64) },
 		`no source "floppy"`:       func(b *link.Boot) { b.Shares[0].Source = "floppy" },
 		`share "w": no path given`: func(b *link.Boot) { b.Shares[0].Source = "bind" },
 	} {

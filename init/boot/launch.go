@@ -188,6 +188,9 @@ func (l *launcher) started(ps *pipes, child *process, g *group, spec sandbox.Spe
 		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, group: g,
 		errors: l.p.logs.writer(l.start.App, "stderr"), drained: make(chan struct{}), exited: make(chan struct{}),
 	}
+	if l.p.records != nil {
+		l.p.records.started(child.pid, l.start.App)
+	}
 	out := l.p.logs.writer(l.start.App, "stdout")
 	outDone := make(chan struct{})
 	l.p.spawn("stdout", func() { out.drain(ps.out); close(outDone) })

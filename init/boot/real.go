@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthos/berth/init/audit"
 )
 
 // realSystem is the machine that this process runs on.
@@ -42,6 +44,9 @@ func realSystem(profile string, exit func(int)) *System {
 		Emulated:   isEmulated,
 		TimerSlack: setTimerSlack,
 
+		Audit:  func() (auditor, error) { return audit.Register() },
+		Parent: parentOf,
+
 		Console:   console,
 		KernelLog: func() (io.ReadCloser, error) { return os.Open("/dev/kmsg") },
 
@@ -66,6 +71,20 @@ func realSystem(profile string, exit func(int)) *System {
 		s.Abort = func() { _ = s.Reboot() }
 	}
 	return s
+}
+
+// parentOf reads a process's parent. Its name, in parentheses, may hold any byte.
+func parentOf(pid int) int {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
 }
 
 func setClock(t time.Time) error {

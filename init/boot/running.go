@@ -74,6 +74,9 @@ func (r *running) wait() {
 	if err := r.group.remove(); err != nil {
 		r.l.p.log.Warn("cannot remove cgroup", "app", r.l.start.App, "error", err)
 	}
+	if r.l.p.records != nil {
+		r.l.p.records.ended(r.child.pid)
+	}
 	close(r.exited)
 }
 
@@ -120,9 +123,28 @@ func (r *running) Enforced(ctx context.Context) (link.Enforced, error) {
 			return link.Enforced{}, failed(rep.Failed.Step, errors.New(rep.Failed.Reason))
 		case rep.Enforced != nil:
 			e := rep.Enforced
+			if err := r.recorded(ctx); err != nil {
+				return link.Enforced{}, failed(sandbox.StepRecords, err)
+			}
+			if r.l.p.records != nil {
+				e.Steps = append(e.Steps, sandbox.StepRecords)
+			}
 			return link.Enforced{App: r.l.start.App, PolicySHA256: e.PolicySHA256, ABI: e.ABI, Steps: e.Steps, Weaker: e.Weaker}, nil
 		}
 	}
+}
+
+// recorded makes sure, where the kernel's records are read, that they tell of
+// this run: an app whose denials leave no trace does not start.
+func (r *running) recorded(ctx context.Context) error {
+	if r.l.p.records == nil {
+		return nil
+	}
+	required := true
+	for _, step := range r.l.start.Ablate {
+		required = required && step != sandbox.StepLandlock && step != sandbox.StepCanaries
+	}
+	return r.l.p.records.confirm(ctx, r.child.pid, required)
 }
 
 // Release lets the enforcer execute the app.

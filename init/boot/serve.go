@@ -99,6 +99,8 @@ func (p *pid1) handle(ctx context.Context, m link.Control) error {
 		}
 	case m.Ping != nil:
 		p.send(link.Control{Pong: m.Ping})
+	case m.Sync != nil && p.records != nil:
+		return p.records.sync(m.Sync.N)
 	case m.Shutdown != nil:
 		p.end(ending{})
 	default:

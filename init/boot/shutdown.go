@@ -9,11 +9,12 @@ import (
 
 // Bounds of the end, so that nothing can keep a machine from ending.
 const (
-	tellFor    = 2 * time.Second  // to tell the host
-	hearFor    = time.Second      // for the host to close the link after a failure
-	unmountFor = 5 * time.Second  // to write back what a share holds
-	listenFor  = 12 * time.Second // until a host that does not read is given up
-	lastResort = 20 * time.Second // until the machine ends whatever happens
+	tellFor         = 2 * time.Second  // to tell the host
+	hearFor         = time.Second      // for the host to close the link after a failure
+	drainRecordsFor = time.Second      // for the last records of the kernel
+	unmountFor      = 5 * time.Second  // to write back what a share holds
+	listenFor       = 12 * time.Second // until a host that does not read is given up
+	lastResort      = 20 * time.Second // until the machine ends whatever happens
 )
 
 // shutdown is the last phase. It is the same for every reason and does each
@@ -33,6 +34,7 @@ func (p *pid1) shutdown(end ending) {
 	}{
 		{"tell failure", func() { p.tellFailure(end, reason) }},
 		{"stop apps", func() { p.apps.stopAll(p.session == nil || p.session.Err() != nil) }},
+		{"last records", p.drainRecords},
 		{"unmount shares", p.unmountShares},
 		{"sync", p.sys.Sync},
 		{"tell down", func() { p.tellDown(reason) }},
@@ -97,6 +99,17 @@ func (p *pid1) tellFailure(end ending, reason string) {
 	}
 	_ = p.control.SetWriteDeadline(p.sys.Now().Add(tellFor))
 	p.send(link.Control{Failed: &link.Failed{Step: end.step, Reason: reason}})
+}
+
+// drainRecords sends what the kernel recorded of apps that are gone by now, and
+// how much of it is missing.
+func (p *pid1) drainRecords() {
+	if p.records == nil || p.control == nil || p.session.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainRecordsFor)
+	defer cancel()
+	p.records.drain(ctx)
 }
 
 // unmountShares writes back what apps left in the page cache of shares.

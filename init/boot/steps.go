@@ -43,9 +43,11 @@ func bootSteps() []step {
 		step{"folders", (*pid1).folders, fatal, nil},
 		step{"reap", (*pid1).startReaping, fatal, nil},
 		step{"sysctls", (*pid1).sysctls, fatal, vm},
+		step{"kernel records", (*pid1).startRecords, fatal, vm},
 		step{"loopback", (*pid1).loopback, fatal, nil},
 		step{"link", (*pid1).openLink, fatal, nil},
 		step{"control stream", (*pid1).openControl, fatal, nil},
+		step{"denials", (*pid1).openDenials, fatal, vm},
 		step{"boot configuration", (*pid1).readConfig, fatal, nil},
 		step{"clock", (*pid1).firstClock, fatal, vm},
 		step{"hostname", (*pid1).hostname, fatal, nil},
@@ -144,8 +146,8 @@ func (p *pid1) readConfig(context.Context) error {
 }
 
 func (p *pid1) checkConfig() error {
-	if len(p.config.Shares) > link.MaxGuestStreams-1 {
-		return fmt.Errorf("cannot use boot configuration: %d shares, at most %d", len(p.config.Shares), link.MaxGuestStreams-1)
+	if len(p.config.Shares) > link.MaxGuestStreams-2 {
+		return fmt.Errorf("cannot use boot configuration: %d shares, at most %d", len(p.config.Shares), link.MaxGuestStreams-2)
 	}
 	seen := map[string]bool{}
 	for _, s := range p.config.Shares {

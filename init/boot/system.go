@@ -40,6 +40,9 @@ type System struct {
 	Emulated   func() bool // the processor is emulated in software
 	TimerSlack func(ns string) error
 
+	Audit  func() (auditor, error) // the kernel's records, of a VM
+	Parent func(pid int) int       // 0 if the process is gone
+
 	OpenLink func(ctx context.Context) (link.Conn, error)
 	Console  func(line string)
 

@@ -198,6 +198,34 @@ func (s *Stream) ReceiveLog() (LogRecord, error) {
 	return r, nil
 }
 
+// SendDenial sends one record on a StreamDenials.
+func (s *Stream) SendDenial(r DenialRecord) error {
+	line, err := encodeLine(r, MaxDenial)
+	if err == nil {
+		_, err = s.Write(line)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot send denial record: %w", err)
+	}
+	return nil
+}
+
+// ReceiveDenial returns the next record of a StreamDenials.
+func (s *Stream) ReceiveDenial() (DenialRecord, error) {
+	var r DenialRecord
+	line, err := s.readLine(MaxDenial)
+	if err == io.EOF {
+		return r, err
+	}
+	if err == nil {
+		err = decodeStrict(line, &r)
+	}
+	if err != nil {
+		return DenialRecord{}, fmt.Errorf("cannot receive denial record: %w", err)
+	}
+	return r, nil
+}
+
 // cut shortens s to limit bytes.
 func cut(s string, limit int) string {
 	if len(s) <= limit {

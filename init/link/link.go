@@ -10,5 +10,6 @@ const (
 	MaxHeader  = 4 << 10 // a stream header
 	MaxControl = 2 << 20 // a control message
 	MaxLogLine = 16 << 10
-	MaxStreams = 1024 // open streams of one session
+	MaxDenial  = 64 << 10 // a denial record: two paths, in which a byte may take six
+	MaxStreams = 1024     // open streams of one session
 )

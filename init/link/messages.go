@@ -19,6 +19,7 @@ const (
 	StreamCode    = "code"    // host: an app image; answered by StreamReply once verified
 	StreamShare   = "share"   // guest: 9P2000.L, the host serves
 	StreamLog     = "log"     // guest: LogRecord lines; exactly one a session
+	StreamDenials = "denials" // guest: DenialRecord lines; exactly one a session, in a VM only
 )
 
 // StreamReply is the one-line answer to a header where the table above says so.
@@ -28,7 +29,7 @@ type StreamReply struct {
 }
 
 // Control is one message on the control stream. Exactly one field is set.
-// Host to guest: Boot, Start, Go, Stop, Time, Shutdown, Ping.
+// Host to guest: Boot, Start, Go, Stop, Time, Shutdown, Ping, Sync.
 // Guest to host: Step, Booted, Enforced, Ready, Failed, Exited, Down, Pong.
 type Control struct {
 	Boot     *Boot     `json:"boot,omitempty"`
@@ -38,6 +39,7 @@ type Control struct {
 	Time     *Time     `json:"time,omitempty"`
 	Shutdown *Shutdown `json:"shutdown,omitempty"`
 	Ping     *Ping     `json:"ping,omitempty"`
+	Sync     *Ping     `json:"sync,omitempty"` // answered on StreamDenials, in a VM only
 
 	Step     *Step     `json:"step,omitempty"`
 	Booted   *Booted   `json:"booted,omitempty"`
@@ -159,4 +161,38 @@ type LogRecord struct {
 	Stream  string `json:"stream"` // "stdout", "stderr", "init", "kernel"
 	Line    string `json:"line"`
 	Dropped int64  `json:"dropped,omitempty"`
+}
+
+// DenialRecord is what the kernel recorded of one denial, or says how many
+// records are missing. App is empty for a domain of no app that was started.
+// Text was chosen by processes of the sandbox.
+type DenialRecord struct {
+	App      string   `json:"app,omitempty"`
+	Serial   uint64   `json:"serial,omitempty"`
+	UnixNano int64    `json:"unix_nano,omitempty"` // the guest's clock, in milliseconds
+	Canary   bool     `json:"canary,omitempty"`    // of the enforcer, before it became the app
+	Seccomp  bool     `json:"seccomp,omitempty"`   // by the system call filter, not by Landlock
+	Domain   string   `json:"domain,omitempty"`    // of Landlock, hex
+	Blockers []string `json:"blockers,omitempty"`  // rights that were missing: "fs.make_reg"
+	Path     string   `json:"path,omitempty"`      // as the app sees it; for a create, the folder
+	Dev      string   `json:"dev,omitempty"`
+	Ino      uint64   `json:"ino,omitempty"`
+	Object   string   `json:"object,omitempty"` // what is no file: "127.0.0.1:80"
+	PID      int      `json:"pid,omitempty"`    // the guest's number of the process, not of the thread
+	Comm     string   `json:"comm,omitempty"`
+	Exe      string   `json:"exe,omitempty"`
+	Syscall  int      `json:"syscall,omitempty"` // its number; 0: not known
+	Exit     int64    `json:"exit,omitempty"`    // what it returned: -13
+
+	// Suppressed counts records of this app left out before this one: a flood.
+	Suppressed uint64 `json:"suppressed,omitempty"`
+	// Ended says that Domain is gone after Denials denials. What was neither
+	// sent nor suppressed is Lost.
+	Ended   bool   `json:"ended,omitempty"`
+	Denials uint64 `json:"denials,omitempty"`
+	// Lost without Ended is the kernel's own count of records of any kind that
+	// it lost, or of one that could not be read.
+	Lost uint64 `json:"lost,omitempty"`
+	// Sync answers Control.Sync: every record from before was sent.
+	Sync int64 `json:"sync,omitempty"`
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// MaxGuestStreams bounds the streams that a guest may have open: its log and
-// one for each share.
+// MaxGuestStreams bounds the streams that a guest may have open: its log, its
+// denials, and one for each share.
 const MaxGuestStreams = 64
 
 // headerTimeout is how long an opened stream may take to send its header.

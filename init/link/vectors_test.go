@@ -290,6 +290,8 @@ func (r *replay) says(mine bool, who string, s *replayed, text string) error {
 		send, receive = s.messages()
 	case s.kind == StreamLog:
 		send, receive = s.records()
+	case s.kind == StreamDenials:
+		send, receive = s.denials()
 	}
 	if mine {
 		if err := send(text); err != nil {
@@ -347,6 +349,19 @@ func (s *replayed) records() (sender, receiver) {
 			return s.ours.SendLog(rec)
 		}, func() (string, error) {
 			rec, err := s.ours.ReceiveLog()
+			return encoded(rec), err
+		}
+}
+
+func (s *replayed) denials() (sender, receiver) {
+	return func(text string) error {
+			var rec DenialRecord
+			if err := decodeStrict([]byte(text), &rec); err != nil {
+				return err
+			}
+			return s.ours.SendDenial(rec)
+		}, func() (string, error) {
+			rec, err := s.ours.ReceiveDenial()
 			return encoded(rec), err
 		}
 }

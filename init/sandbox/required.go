@@ -45,6 +45,19 @@ func Required(p Profile) []string {
 	return nil // no such profile: Spec.check refuses it
 }
 
+// StepRecords is done by PID 1 in a VM once the canaries' denials have come back
+// as the kernel's records.
+const StepRecords = "records"
+
+// Confirmed returns the steps that the host wants to hear of before it lets an
+// app of this profile execute.
+func Confirmed(p Profile) []string {
+	if p == ProfileVM {
+		return append(Required(p), StepRecords)
+	}
+	return Required(p)
+}
+
 // Parts of the steps "network" and "mounts" that the test image can leave out.
 const (
 	ablateSysctls  = "net-sysctls"  // TCP fast open and MPTCP stay on

@@ -42,7 +42,8 @@ var table = []rule{
 	// Guest.
 	{dir: "init/cgroup", guest: true, internal: []string{"init/policy"}, external: []string{xsys}},
 	{dir: "init/sandbox", guest: true, internal: []string{"init/policy", "init/seccomp", "init/cgroup"}, external: []string{xsys, landlock}},
-	{dir: "init/boot", guest: true, internal: []string{"init/policy", "init/link", "init/sandbox", "init/cgroup", "sdk/protocol", "apps/appimage"}, external: []string{xsys}},
+	{dir: "init/audit", guest: true, external: []string{xsys}},
+	{dir: "init/boot", guest: true, internal: []string{"init/audit", "init/policy", "init/link", "init/sandbox", "init/cgroup", "sdk/protocol", "apps/appimage"}, external: []string{xsys}},
 	{dir: "init/cmd/init", guest: true, internal: []string{"init/boot"}, external: []string{xsys}},
 	{dir: "init/cmd/agent-init", guest: true, internal: []string{"init/sandbox"}, external: []string{xsys}},
 	{dir: "sdk/go", guest: true, internal: []string{"sdk/protocol"}, external: []string{schema, xsys}},
