@@ -46,8 +46,8 @@ type reply struct {
 type Denials struct {
 	Kept     bool                `json:"kept"`     // the machine reads the kernel's records
 	Complete bool                `json:"complete"` // everything of until now is here, suppressed or lost
-	Records  []link.DenialRecord `json:"-"` // lines behind the reply
-	Calls    int                 `json:"calls"` // connections that were open meanwhile
+	Records  []link.DenialRecord `json:"-"`        // lines behind the reply
+	Calls    int                 `json:"calls"`    // connections that were open meanwhile
 }
 
 // Description says what a sandbox is and what runs in it.

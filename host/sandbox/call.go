@@ -99,7 +99,7 @@ func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 	}
 	defer context.AfterFunc(ctx, stream.Reset)()
 	stop, end := context.AfterFunc(a.running, stream.Reset), s.flights.begin(a.policy.App)
-	conn := &Conn{stream, func() { stop(); end() }}
+	conn := &Conn{stream, end, func() { stop(); end() }}
 	if err := stream.ReceiveReply(); err != nil {
 		conn.Reset()
 		return nil, s.explain(ctx, a, err)
@@ -110,7 +110,18 @@ func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 // Conn is a connection to an app.
 type Conn struct {
 	*link.Stream
-	forget func()
+	answered func()
+	forget   func()
+}
+
+// Read reads what the app says. Its end is the end of the call, although the
+// caller may close the connection later.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Stream.Read(p)
+	if err == io.EOF {
+		c.answered()
+	}
+	return n, err
 }
 
 // Close ends both halves as soon as what was written is under way.
