@@ -164,7 +164,7 @@ func (w world) probe(t testing.TB, mode string, edit func(*policy.Policy)) sandb
 		Schema: policy.Schema, App: "probe", Version: "1.0.0", Code: code, Argv: []string{"/app/probe"}, Class: "base",
 		Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}, Connect: []uint16{}, Bind: []uint16{},
 		Limits:  policy.Limits{CPUMilli: 1000, MemoryMB: 128, Pids: 64},
-		Exports: []string{"die", "echo", "print", "read", "setuid", "wait", "whoami", "write"},
+		Exports: []string{"deny", "die", "echo", "print", "read", "setuid", "wait", "whoami", "write"},
 	}
 	if edit != nil {
 		edit(&p)
@@ -182,14 +182,15 @@ type running struct {
 
 	machine string // its name
 
-	mu     sync.Mutex // guards events
+	mu     sync.Mutex // guards what follows
 	events []sandbox.Event
+	more   chan struct{} // closed and renewed with the next event
 }
 
 // start boots a sandbox with the test app and a workspace.
 func (w world) start(t testing.TB, edit func(*sandbox.Options)) (*running, error) {
 	t.Helper()
-	r := &running{t: t, ws: t.TempDir()}
+	r := &running{t: t, ws: t.TempDir(), more: make(chan struct{})}
 	rt, err := runtimedir.Open(runtimedir.Search{Path: filepath.Join(t.TempDir(), "run")})
 	must(t, err)
 	o := sandbox.Options{
@@ -200,6 +201,8 @@ func (w world) start(t testing.TB, edit func(*sandbox.Options)) (*running, error
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.events = append(r.events, e)
+			close(r.more)
+			r.more = make(chan struct{})
 		},
 	}
 	if edit != nil {

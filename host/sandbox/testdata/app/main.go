@@ -15,6 +15,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 3 {
+		descend(os.Args[1], os.Args[2])
+		return
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -36,6 +40,7 @@ func run() error {
 	berth.Export(app, "setuid", "Tries to make a file that runs as its owner.", setuid)
 	berth.Export(app, "whoami", "Says who it is.", whoami)
 	berth.Export(app, "print", "Prints lines.", print)
+	berth.Export(app, "deny", "Does what is refused, and says only how often.", deny)
 	berth.Export(app, "die", "Ends the process.", die)
 	berth.Export(app, "wait", "Waits for ever.", wait)
 	berth.Export(app, "echo", "Sends the raw stream back.", echo)
