@@ -180,7 +180,7 @@ func records(ctx context.Context, c control.Client, app string, began time.Time,
 	}
 	for _, r := range d.Records {
 		rs.Missing += r.Suppressed + r.Lost
-		if len(r.Blockers) > 0 || r.Seccomp {
+		if len(r.Blockers) > 0 || r.Seccomp && r.PID != 0 {
 			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Object: r.Path + r.Object})
 		}
 	}

@@ -70,6 +70,11 @@ func (s *Sandbox) Denials(ctx context.Context, app string, since time.Time) (Den
 			out.Records = append(out.Records, a.rec)
 		}
 	}
+	for _, a := range d.kept[""] { // what is missing may have been this app's
+		if !a.at.Before(since) && a.rec.Lost > 0 && !a.rec.Ended {
+			out.Records = append(out.Records, a.rec)
+		}
+	}
 	return out, nil
 }
 
@@ -161,7 +166,7 @@ func DenialLine(r link.DenialRecord) string {
 	if len(r.Blockers) > 0 && !r.Canary {
 		parts = append(parts, deniedWhat(r)+by(r))
 	}
-	if r.Seccomp && !r.Canary {
+	if r.Seccomp && r.PID != 0 && !r.Canary {
 		parts = append(parts, fmt.Sprintf("system call %d by the filter", r.Syscall)+by(r))
 	}
 	return strings.Join(parts, "; ")

@@ -39,6 +39,14 @@ func (f *flow) pass(now time.Time, rec link.DenialRecord, out *denialQueue) {
 	f.suppressed = 0
 }
 
+// tell sends the count of suppressed records by itself.
+func (f *flow) tell(rec link.DenialRecord, out *denialQueue) {
+	if rec.Suppressed = f.suppressed; f.suppressed > 0 {
+		out.always(rec)
+		f.suppressed = 0
+	}
+}
+
 // denialQueue holds the records that wait for the host.
 type denialQueue struct {
 	mu      sync.Mutex // guards what follows

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthos/berth/init/audit"
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
@@ -80,7 +79,7 @@ func (f *fake) system() *System {
 		Kernel:     func() string { return "7.3" },
 		MemoryUsed: func() (int64, error) { return 1000, f.do("measure memory") },
 		Emulated:   func() bool { return false },
-		Audit:      func() (auditor, error) { return &fakeAudit{events: make(chan audit.Event, 64)}, f.do("audit") },
+		Audit:      func() (auditor, error) { return newFakeAudit(), f.do("audit") },
 		Parent:     func(int) int { return 0 },
 		OpenLink:   f.openLink,
 		Console:    func(line string) { _ = f.do("console " + line) },

@@ -55,6 +55,16 @@ type domain struct {
 	flow flow
 }
 
+func (d *domain) app() string {
+	if d.run == nil {
+		return ""
+	}
+	return d.run.app
+}
+
+// domainName is as in the kernel's own records.
+func domainName(id uint64) string { return strconv.FormatUint(id, 16) }
+
 func newRecords(conn auditor, parent func(int) int) *records {
 	return &records{
 		conn: conn, parent: parent, out: newDenialQueue(),
@@ -154,7 +164,7 @@ func (r *records) denied(e audit.Event) {
 		d := r.tie(a.Domain, e)
 		d.seen++
 		rec := record(e, d.run)
-		rec.Domain, rec.Blockers = strconv.FormatUint(a.Domain, 16), a.Blockers
+		rec.Domain, rec.Blockers = domainName(a.Domain), a.Blockers
 		rec.Path, rec.Dev, rec.Ino, rec.Object = a.Path, a.Dev, a.Ino, a.Object
 		d.flow.pass(e.Time, rec, r.out)
 	}
@@ -226,11 +236,8 @@ func (r *records) finish(e audit.Event) {
 		d = &domain{} // none of its denials was seen
 	}
 	rec := link.DenialRecord{
-		Serial: e.Serial, UnixNano: e.Time.UnixNano(), Domain: strconv.FormatUint(e.Domain.ID, 16),
+		App: d.app(), Serial: e.Serial, UnixNano: e.Time.UnixNano(), Domain: domainName(e.Domain.ID),
 		Ended: true, Denials: e.Domain.Denials, Suppressed: d.flow.suppressed,
-	}
-	if d.run != nil {
-		rec.App = d.run.app
 	}
 	if e.Domain.Denials > d.seen {
 		rec.Lost = e.Domain.Denials - d.seen
@@ -314,9 +321,23 @@ func (r *records) mark(f func()) error {
 	return r.conn.Mark(n)
 }
 
-// sync tells the host when it has every record of before.
+// sync tells the host when it has every record of before, and the counts of
+// those that it does not get.
 func (r *records) sync(n int64) error {
-	return r.mark(func() { r.out.always(link.DenialRecord{Sync: n}) })
+	if err := r.ask(); err != nil {
+		return err
+	}
+	return r.mark(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for id, d := range r.domains {
+			d.flow.tell(link.DenialRecord{App: d.app(), Domain: domainName(id)}, r.out)
+		}
+		for _, run := range r.runs {
+			run.flow.tell(link.DenialRecord{App: run.app, Seccomp: true}, r.out)
+		}
+		r.out.always(link.DenialRecord{Sync: n})
+	})
 }
 
 // drain waits, when no app is left, for the last records of all domains, and
