@@ -150,9 +150,9 @@ func (vm *guestVM) wait() {
 // startStub starts an enforcer that enforces nothing, which is refused: the
 // kernel has recorded none of its denials. Only as one that leaves the canaries
 // out, as the test image's can, it runs.
-func (vm *guestVM) startStub(app string) {
+func (vm *guestVM) startStub(app string, args ...string) {
 	vm.t.Helper()
-	s := request(vm.t, app)
+	s := request(vm.t, app, args...)
 	if f := failing(vm.t, &native{hostEnd: vm.hostEnd}, s); f.Step != sandbox.StepRecords || !strings.Contains(f.Reason, "recorded none of the canaries") {
 		vm.t.Errorf("a stub that enforces nothing failed with %+v", f)
 	}
@@ -201,7 +201,7 @@ func TestVM(t *testing.T) {
 func TestVMEndsWithTheLink(t *testing.T) {
 	vm := bootVM(t, nil)
 	vm.boot(link.Boot{Hostname: "sandbox"})
-	vm.start("a", "stubborn")
+	vm.startStub("a", "stubborn")
 	_ = vm.session.Close()
 	vm.wait()
 }

@@ -1,0 +1,39 @@
+package sandbox
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestFlights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flights
+		want := func(since time.Time, n int) {
+			t.Helper()
+			if got := f.since("a", since); got != n {
+				t.Errorf("%d calls were in flight, want %d", got, n)
+			}
+		}
+		begin := time.Now()
+		want(begin, 0)
+		end := f.begin("a")
+		f.begin("b")
+		want(begin, 1)
+		time.Sleep(time.Second)
+		end()
+		end() // counts once
+		want(begin, 1)
+		time.Sleep(time.Second)
+		want(time.Now(), 0)
+		later := time.Now()
+		for range keptFlights + 1 {
+			f.begin("a")()
+		}
+		if f.since("a", later) <= keptFlights {
+			t.Error("calls that were forgotten are not counted")
+		}
+		time.Sleep(time.Second)
+		want(time.Now(), 0)
+	})
+}
