@@ -16,9 +16,11 @@ import (
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/image"
+	"github.com/berthos/berth/host/machine/qemu"
 	"github.com/berthos/berth/host/machine/runtimedir"
 	"github.com/berthos/berth/host/machine/stub"
 	"github.com/berthos/berth/release/index"
+	"github.com/berthos/berth/tools/testenv"
 	"github.com/berthos/berth/tools/testimage"
 )
 
@@ -49,6 +51,14 @@ func TestScripts(t *testing.T) {
 // on the native machine.
 func TestSandboxScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/native", Setup: world(t, testimage.Dir(t, index.KindImage)), Cmds: commands})
+}
+
+// TestVMScripts runs testdata/qemu/*.txtar: the same in a VM.
+func TestVMScripts(t *testing.T) {
+	if _, err := qemu.Find(image.HostArch()); err != nil {
+		testenv.Skip(t, err.Error())
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata/qemu", Setup: world(t, testimage.Dir(t, index.KindImage)), Cmds: commands})
 }
 
 // world gives every script a home and an image of its own.

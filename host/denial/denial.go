@@ -127,6 +127,10 @@ func (c Context) access(e protocol.Error) Denial {
 		d.By = "the permissions of the file or its folder on the host (" + string(Inferred) + ")"
 		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
 		d.Fix = "the owner of the folder may change its permissions; retrying will not help"
+	case granted && grant.Access == policy.Write:
+		d.By = c.landlock(e)
+		d.Rule = fmt.Sprintf("filesystem:write:%s covers %s, but no scope carries this right", grant.Path, quote(e.Path))
+		d.Fix = "none available: no manifest line allows it"
 	case granted:
 		d.By = c.landlock(e)
 		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))

@@ -51,7 +51,7 @@ func TestRecordBeatsInference(t *testing.T) {
 		t.Errorf("control: %v", d)
 	}
 	c.Records = Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.make_reg"}, Object: "/workspace/out"}}}
-	if d, ok := Explain(c, e); !ok || !strings.Contains(d.By, "Landlock") || !strings.Contains(d.By, "recorded by the kernel") {
+	if d, ok := Explain(c, e); !ok || !strings.Contains(d.By, "Landlock") || !strings.Contains(d.By, "recorded by the kernel") || !strings.Contains(d.Rule, "no scope carries") {
 		t.Errorf("%v", d)
 	}
 }

@@ -99,7 +99,7 @@ func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
 	}
 	defer context.AfterFunc(ctx, stream.Reset)()
 	stop, end := context.AfterFunc(a.running, stream.Reset), s.flights.begin(a.policy.App)
-	conn := &Conn{stream, end, func() { stop(); end() }}
+	conn := &Conn{Stream: stream, answered: end, forget: func() { stop(); end() }}
 	if err := stream.ReceiveReply(); err != nil {
 		conn.Reset()
 		return nil, s.explain(ctx, a, err)
@@ -112,13 +112,14 @@ type Conn struct {
 	*link.Stream
 	answered func()
 	forget   func()
+	last     lastLine
 }
 
-// Read reads what the app says. Its end is the end of the call, although the
-// caller may close the connection later.
+// Read reads what the app says. Its answer is the end of the call, although
+// either side may close the connection later.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Stream.Read(p)
-	if err == io.EOF {
+	if c.last.begins(p[:n]) || err == io.EOF {
 		c.answered()
 	}
 	return n, err

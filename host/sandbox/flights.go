@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/berthos/berth/sdk/protocol"
 )
 
 // keptFlights is how many calls that are over are remembered for each app.
@@ -67,4 +69,35 @@ func (f *flights) since(app string, t time.Time) int {
 		}
 	}
 	return n
+}
+
+// lastLine looks, in what an app says in a call, for the line that ends it. It
+// knows the beginning of that line as SDKs write it; of one that writes it in
+// another way a call ends with its connection.
+type lastLine struct {
+	head []byte // of the current line
+	skip bool   // the rest of it
+}
+
+var lastLines = [...]string{
+	`{"type":"` + protocol.TypeResult + `"`,
+	`{"type":"` + protocol.TypeError + `"`,
+}
+
+// begins takes the next bytes and says whether the last line has begun.
+func (l *lastLine) begins(p []byte) bool {
+	for _, c := range p {
+		if c == '\n' {
+			l.head, l.skip = l.head[:0], false
+		} else if !l.skip {
+			l.head = append(l.head, c)
+			for _, last := range lastLines {
+				if string(l.head) == last {
+					return true
+				}
+			}
+			l.skip = len(l.head) > len(lastLines[0])
+		}
+	}
+	return false
 }

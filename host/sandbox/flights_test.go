@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,4 +37,26 @@ func TestFlights(t *testing.T) {
 		time.Sleep(time.Second)
 		want(time.Now(), 0)
 	})
+}
+
+func TestLastLine(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"type":"result","output":{}}` + "\n":                              true,
+		`{"type":"progress","text":"{\"type\":\"result\""}` + "\n":          false,
+		`{"type":"progress"}` + "\n" + `{"type":"error","error":{}}` + "\n": true,
+		strings.Repeat("x", 100) + `{"type":"result","output":{}}`:          false,
+		strings.Repeat("x", 100) + "\n" + `{"type":"result","output":{}}`:   true,
+		`{"type":"resul`: false,
+	} {
+		for _, step := range []int{1, 7, len(text)} {
+			var l lastLine
+			got := false
+			for rest := text; rest != ""; rest = rest[min(step, len(rest)):] {
+				got = got || l.begins([]byte(rest[:min(step, len(rest))]))
+			}
+			if got != want {
+				t.Errorf("%q in steps of %d: %v", text, step, got)
+			}
+		}
+	}
 }
