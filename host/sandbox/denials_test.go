@@ -137,3 +137,48 @@ func TestDenialsAreNotKept(t *testing.T) {
 		}
 	})
 }
+
+// TestGuestFloodsDenials has a guest send more records than are kept, of an app
+// that does not exist, and no answer to the question whether that was all.
+func TestGuestFloodsDenials(t *testing.T) {
+	sent := make(chan error, 1)
+	s, err := startFake(t, func(g *fakeGuest) {
+		if g.boot() != nil {
+			return
+		}
+		g.serve(func(m link.Control) []link.Control {
+			switch {
+			case m.Start != nil:
+				return []link.Control{{Enforced: enforced(m.Start)}}
+			case m.Go != nil:
+				stream, err := g.session.OpenStream(link.StreamHeader{Type: link.StreamDenials})
+				for i := range 5000 {
+					if err == nil {
+						err = stream.SendDenial(link.DenialRecord{App: []string{"probe", "other"}[i%2], Serial: uint64(i), Blockers: []string{"fs.make_reg"}})
+					}
+				}
+				if err == nil {
+					err = stream.SendDenial(link.DenialRecord{Sync: 1}) // answers the first question before it was asked
+				}
+				sent <- err
+				return []link.Control{{Ready: &link.Ready{App: "probe", Announce: announce("read")}}}
+			}
+			return nil
+		})
+	})
+	must(t, err)
+	must(t, <-sent)
+	all, err := s.Denials(t.Context(), "probe", time.Time{})
+	must(t, err)
+	if n := len(all.Records); n == 0 || n > 512 || all.Records[n-1].Serial != 4998 {
+		t.Errorf("%d records are kept", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d, err := s.Denials(ctx, "probe", time.Time{}); err != nil || d.Complete || !d.Kept {
+		t.Errorf("Complete without an answer: %v, %v", d.Complete, err)
+	}
+	if _, err := s.Denials(t.Context(), "other", time.Time{}); err == nil {
+		t.Error("denials of an app that does not run")
+	}
+}

@@ -174,6 +174,9 @@ func TestUntrueEnforcement(t *testing.T) {
 		{"no landlock step", func(e *link.Enforced) {
 			e.Steps = slices.DeleteFunc(slices.Clone(e.Steps), func(s string) bool { return s == guest.StepLandlock })
 		}, "requires what the guest has not done: landlock"},
+		{"no records", func(e *link.Enforced) {
+			e.Steps = slices.DeleteFunc(slices.Clone(e.Steps), func(s string) bool { return s == guest.StepRecords })
+		}, "requires what the guest has not done: records"},
 		{"no steps", func(e *link.Enforced) { e.Steps = nil }, "requires what the guest has not done: cgroup, "},
 	}
 	for _, c := range cases {
