@@ -181,7 +181,7 @@ func records(ctx context.Context, c control.Client, app string, began time.Time,
 	for _, r := range d.Records {
 		rs.Missing += r.Suppressed + r.Lost
 		if len(r.Blockers) > 0 || r.Seccomp && r.PID != 0 {
-			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Object: r.Path + r.Object})
+			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Syscall: r.Syscall, Object: r.Path + r.Object})
 		}
 	}
 	return rs

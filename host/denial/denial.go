@@ -168,7 +168,7 @@ func (c Context) readOnly(e protocol.Error) Denial {
 
 func (c Context) notPermitted(e protocol.Error) Denial {
 	d := Denial{Denied: call(e)}
-	d.By = fmt.Sprintf("the kernel: system call filter %q or a missing capability of app %q, %s, policy sha256 %s", c.Policy.Class, c.Policy.App, Inferred, short(c.Digest))
+	d.By = fmt.Sprintf("the kernel: system call filter %q or a missing capability of app %q, %s, policy sha256 %s", c.Policy.Class, c.Policy.App, c.filterEvidence(), short(c.Digest))
 	d.Rule = "no capability grants this operation"
 	d.Fix = "none available: no manifest line allows it"
 	return d

@@ -12,15 +12,16 @@ import (
 // Record is one denial that the kernel recorded of the app.
 type Record struct {
 	Blockers []string // rights of Landlock that were missing; empty: the system call filter's
+	Syscall  int      // its number
 	Object   string   // a path as the app sees it, for a create the folder; or an address
 }
 
 // String is a record in a sentence: "fs.make_reg on /tmp".
 func (r Record) String() string {
-	what := "the system call filter"
-	if len(r.Blockers) > 0 {
-		what = strings.Join(r.Blockers, ",")
+	if len(r.Blockers) == 0 {
+		return fmt.Sprintf("system call %d by the filter", r.Syscall)
 	}
+	what := strings.Join(r.Blockers, ",")
 	if r.Object != "" {
 		what += " on " + quote(r.Object)
 	}
@@ -60,6 +61,17 @@ func (c Context) evidence(e protocol.Error) string {
 		return string(Inferred) + " (the kernel's records did not come in time)"
 	}
 	return string(Inferred) + " (no record of the kernel was found)"
+}
+
+// filterEvidence returns the words for what stands behind EPERM. A record of the
+// filter has the call's number and the app a name, so they are not matched.
+func (c Context) filterEvidence() string {
+	for _, r := range c.Records.List {
+		if len(r.Blockers) == 0 {
+			return fmt.Sprintf("%s (meanwhile %s: %s)", Inferred, Recorded, r)
+		}
+	}
+	return string(Inferred)
 }
 
 // recorded says whether the kernel recorded that Landlock refused e.

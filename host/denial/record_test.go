@@ -28,6 +28,8 @@ func TestEvidence(t *testing.T) {
 		{"another folder's", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.make_reg"}, Object: "/run"}}}, "inferred from the error and the policy (no record of the kernel was found)"},
 		{"a folder that was written, not made in", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.read_dir"}, Object: "/tmp"}}}, "no record of the kernel was found"},
 		{"the filter's", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Object: "/tmp"}}}, "no record of the kernel was found"},
+		{"a filtered call", system("unshare", "", "EPERM", ""), Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Syscall: 272}}},
+			"inferred from the error and the policy (meanwhile recorded by the kernel: system call 272 by the filter), policy"},
 		{"a flood", write, Records{Kept: true, Complete: true, Calls: 1, Missing: 12}, "inferred from the error and the policy (12 records of the kernel were suppressed or lost)"},
 		{"a slow guest", write, Records{Kept: true}, "inferred from the error and the policy (the kernel's records did not come in time)"},
 	} {

@@ -88,7 +88,7 @@ func testFlood(t *testing.T, r *running) {
 			return false
 		}
 		suppressed[d.Domain] += d.Suppressed
-		if !d.Ended {
+		if len(d.Blockers) > 0 {
 			sent[d.Domain]++
 		}
 		end = *d
@@ -129,7 +129,7 @@ func (r *running) until(t *testing.T, want func(sandbox.Event) bool) {
 func TestDenialsAreNotKept(t *testing.T) {
 	machines(t, func(t *testing.T, w world) {
 		if w.machine(nil).Name() != machine.Native {
-			t.Skip("a VM keeps them: TestDenials")
+			return // a VM keeps them: TestDenials
 		}
 		r := w.mustStart(t, nil)
 		if d := r.deny(obj{"path": "/tmp/x"}, "1"); d.Kept || len(d.Records) > 0 {

@@ -71,11 +71,12 @@ func (e Event) String() string {
 // eventBuffer is how far OnEvent may lag behind before the sandbox waits for it.
 const eventBuffer = 256
 
-// emit queues an event. Refused changes and denials, of which a guest can cause
-// any number, are dropped when OnEvent is too slow.
+// emit queues an event. Refused changes, of which a guest can cause any number,
+// are dropped when OnEvent is too slow. Denials wait for it: what comes meanwhile
+// waits in the guest, which counts what it can not keep.
 func (s *Sandbox) emit(e Event) {
 	e.Since = time.Since(s.started)
-	if e.Refused != nil || e.Denied != nil {
+	if e.Refused != nil {
 		select {
 		case s.events <- e:
 		default:

@@ -14,8 +14,8 @@ import (
 // kernel's queue, of about 2 KiB each. Who causes records faster than they are
 // read waits at the end of its system call, and what exceeds the queue is lost.
 const (
-	receiveBuffer = 8 << 20
-	backlogLimit  = 16 << 10
+	receiveBuffer = 4 << 20
+	backlogLimit  = 8 << 10
 )
 
 // The kernel's struct audit_status.
