@@ -80,11 +80,7 @@ func (p *pid1) startRecords(context.Context) error {
 	}
 	r := newRecords(conn, p.sys.Parent)
 	p.records = r
-	p.spawn("kernel records", func() {
-		if err := r.read(); err != nil {
-			p.end(ending{"kernel records", err})
-		}
-	})
+	p.spawn("kernel records", func() { p.end(ending{"kernel records", r.read()}) })
 	return nil
 }
 
@@ -98,7 +94,7 @@ func (p *pid1) openDenials(context.Context) error {
 	return nil
 }
 
-// read handles events until the socket fails. It never waits for the host: who
+// read handles events until the socket fails, and returns why. It never waits for the host: who
 // causes records waits for it.
 func (r *records) read() error {
 	for {
