@@ -73,6 +73,12 @@ func TestDenials(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+	t.Run("beside another call", func(t *testing.T) {
+		r.pending(t)
+		if d := r.deny(obj{"path": "/tmp/x"}, "1"); d.Calls != 2 || len(d.Records) != 1 {
+			t.Errorf("%d calls in flight, want 2: %+v", d.Calls, d.Records)
+		}
+	})
 	t.Run("a flood is counted", func(t *testing.T) { testFlood(t, r) })
 }
 
