@@ -111,7 +111,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		for tick := time.Tick(50 * time.Millisecond); ; {
-			_, found, err := control.Find(ctx, root.Sandboxes())
+			_, found, _, err := control.Find(ctx, root.Sandboxes())
 			if err != nil {
 				ts.Fatalf("cannot find app %s: %v", args[0], err)
 			}

@@ -68,7 +68,7 @@ type devRun struct {
 func newDevRun(w World, f devFlags) *devRun { return &devRun{w: w, f: f} }
 
 func (r *devRun) say(format string, args ...any) {
-	fmt.Fprintf(r.w.Err, format+"\n", args...)
+	fmt.Fprintln(r.w.Err, visibleLines(fmt.Sprintf(format, args...)))
 }
 
 func (r *devRun) run(ctx context.Context, dir string) error {
@@ -238,7 +238,7 @@ func (r *devRun) event(e sandbox.Event) {
 	case e.Exited != nil:
 		r.say("app %s ended (%s)", e.App, visible(e.Exited.Status))
 	case e.Failed != nil:
-		r.say("app %s does not run: %s: %s", e.App, e.Failed.Step, visible(e.Failed.Reason))
+		r.say("app %s does not run: %s: %s", e.App, visible(e.Failed.Step), visible(e.Failed.Reason))
 	case e.Refused != nil:
 		r.say("refused: %s %s in %s: programs of this host execute what has this name", e.Refused.Op, visible(e.Refused.Name), visible(e.Refused.HostDir))
 	case e.Ended != nil && e.Ended.Console != "":

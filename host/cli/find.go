@@ -9,18 +9,19 @@ import (
 	"github.com/berthos/berth/host/machine/runtimedir"
 )
 
-// running returns the sandboxes of this user that answer.
-func running(ctx context.Context) ([]control.Client, []control.Description, error) {
+// running returns the sandboxes of this user that answer, and the ids of those
+// that do not.
+func running(ctx context.Context) ([]control.Client, []control.Description, []string, error) {
 	root, err := runtimedir.Open(runtimedir.Search{})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	return control.Find(ctx, root.Sandboxes())
 }
 
 // findApp returns the sandbox that runs an app, the newest if several do.
 func findApp(ctx context.Context, w World, name, id string) (control.Client, control.App, error) {
-	clients, found, err := running(ctx)
+	clients, found, silent, err := running(ctx)
 	if err != nil {
 		return control.Client{}, control.App{}, err
 	}
@@ -33,6 +34,9 @@ func findApp(ctx context.Context, w World, name, id string) (control.Client, con
 				best, bestApp = i, j
 			}
 		}
+	}
+	if best < 0 && len(silent) > 0 {
+		return control.Client{}, control.App{}, fail(ExitNotFound, "its berth may be stopped: fg, or kill -CONT", "cannot find app %q: sandbox %s does not answer", name, strings.Join(silent, ", "))
 	}
 	if best < 0 {
 		return control.Client{}, control.App{}, notRunning(name, id, names)

@@ -78,7 +78,9 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 	if f.stream {
 		result = w.Err
 	}
-	fmt.Fprintln(result, escapeControls(out))
+	if _, err := fmt.Fprintln(result, escapeControls(out)); err != nil {
+		return fmt.Errorf("cannot write the result: %w", err)
+	}
 	return nil
 }
 
@@ -224,7 +226,7 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 		json.NewEncoder(out).Encode(map[string]denial.Denial{"denial": d})
 		return
 	}
-	fmt.Fprint(out, d)
+	fmt.Fprint(out, visibleLines(d.String()))
 }
 
 func explainContext(d control.App, p policy.Policy) denial.Context {
@@ -270,6 +272,15 @@ func escapeControls(raw json.RawMessage) string {
 func steers(r rune) bool {
 	return r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
 		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// visibleLines is visible for text of several lines.
+func visibleLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = visible(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // visible makes text from the sandbox safe to print on a terminal: control

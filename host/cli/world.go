@@ -76,10 +76,10 @@ func report(w World, err error) int {
 		code = f.code
 	}
 	if msg := err.Error(); msg != "" {
-		fmt.Fprintln(w.Err, "berth: "+msg)
+		fmt.Fprintln(w.Err, "berth: "+visibleLines(msg))
 	}
 	if advice := hint.Of(err); advice != "" {
-		fmt.Fprintln(w.Err, "hint: "+advice)
+		fmt.Fprintln(w.Err, "hint: "+visibleLines(advice))
 	}
 	return code
 }

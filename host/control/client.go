@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/berthos/berth/init/link"
@@ -20,28 +21,40 @@ type Client struct {
 	path string
 }
 
+// answerWithin is how long a sandbox may take to describe itself. One whose
+// berth is stopped (Ctrl-Z) accepts connections and never answers.
+const answerWithin = 3 * time.Second
+
 // Find returns a client and the description of every sandbox whose runtime
-// folder lies in root and whose berth answers. A socket that nobody serves any
-// more is passed over.
-func Find(ctx context.Context, root string) ([]Client, []Description, error) {
+// folder lies in root and whose berth answers, and the ids of those that accept
+// a connection and do not answer. A socket that nobody serves any more is
+// passed over.
+func Find(ctx context.Context, root string) (clients []Client, found []Description, silent []string, err error) {
 	sockets, err := filepath.Glob(filepath.Join(escape(root), "*", Socket))
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot look for sandboxes in %s: %w", root, err)
+		return nil, nil, nil, fmt.Errorf("cannot look for sandboxes in %s: %w", root, err)
 	}
-	var clients []Client
-	var found []Description
-	for _, name := range sockets {
-		c := Client{path: name}
-		d, err := c.Describe(ctx)
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-		if err != nil {
-			continue
-		}
-		clients, found = append(clients, c), append(found, d)
+	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	descriptions := make([]Description, len(sockets))
+	errs := make([]error, len(sockets))
+	var all sync.WaitGroup
+	for i, name := range sockets {
+		all.Go(func() { descriptions[i], errs[i] = Client{path: name}.Describe(limited) })
 	}
-	return clients, found, nil
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, nil, nil, context.Cause(ctx)
+	}
+	for i, name := range sockets {
+		switch {
+		case errs[i] == nil:
+			clients, found = append(clients, Client{path: name}), append(found, descriptions[i])
+		case errors.Is(errs[i], context.DeadlineExceeded):
+			silent = append(silent, filepath.Base(filepath.Dir(name)))
+		}
+	}
+	return clients, found, silent, nil
 }
 
 // escape keeps Glob from reading pattern characters in a folder's name.
@@ -132,12 +145,10 @@ func eachLine[T any](r io.Reader, yield func(T) error) error {
 
 // ask connects, sends req and returns the connection behind the reply.
 func (c Client) ask(ctx context.Context, req request) (*net.UnixConn, reply, error) {
-	var dialer net.Dialer
-	raw, err := dialer.DialContext(ctx, "unix", c.path)
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, reply{}, fmt.Errorf("cannot reach the sandbox: %w", err)
 	}
-	conn := raw.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	var r reply
@@ -145,7 +156,9 @@ func (c Client) ask(ctx context.Context, req request) (*net.UnixConn, reply, err
 	if err == nil {
 		err = readLine(conn, &r)
 	}
-	if err == nil && r.Error != "" {
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("cannot reach the sandbox: %w", context.Cause(ctx))
+	} else if err == nil && r.Error != "" {
 		err = errors.New(r.Error)
 	} else if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		err = fmt.Errorf("cannot reach the sandbox at %s: it closed the connection", c.path)
@@ -155,4 +168,18 @@ func (c Client) ask(ctx context.Context, req request) (*net.UnixConn, reply, err
 		return nil, reply{}, err
 	}
 	return conn, r, nil
+}
+
+func (c Client) dial(ctx context.Context) (*net.UnixConn, error) {
+	addr, release, err := address(c.path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", addr.Name)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
 }

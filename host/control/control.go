@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/berthos/berth/init/link"
@@ -106,3 +108,20 @@ func readLine(r io.Reader, v any) error {
 }
 
 var _ link.Half = (*net.UnixConn)(nil)
+
+// maxAddress is the longest path that a unix socket's address can hold.
+const maxAddress = 107
+
+// address returns the socket's address. Where its path does not fit into one,
+// it leads through an open descriptor of the folder, until release.
+func address(name string) (addr *net.UnixAddr, release func(), err error) {
+	if len(name) <= maxAddress {
+		return &net.UnixAddr{Name: name, Net: "unix"}, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	short := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(name))
+	return &net.UnixAddr{Name: short, Net: "unix"}, func() { dir.Close() }, nil
+}

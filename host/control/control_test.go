@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,9 +105,9 @@ func TestFindAndCall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(stale, Socket), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clients, found, err := Find(t.Context(), root)
-	if err != nil || len(found) != 1 || found[0].ID != "one" {
-		t.Fatalf("Find = %v, %v; want the one that answers", found, err)
+	clients, found, silent, err := Find(t.Context(), root)
+	if err != nil || len(found) != 1 || found[0].ID != "one" || len(silent) > 0 {
+		t.Fatalf("Find = %v, %v, %v; want the one that answers", found, silent, err)
 	}
 	conn, err := clients[0].Open(t.Context(), "echo")
 	if err != nil {
@@ -127,7 +128,7 @@ func TestFindAndCall(t *testing.T) {
 func TestUnknownApp(t *testing.T) {
 	root := t.TempDir()
 	serveEcho(t, root)
-	clients, _, err := Find(t.Context(), root)
+	clients, _, _, err := Find(t.Context(), root)
 	if err != nil || len(clients) != 1 {
 		t.Fatal(clients, err)
 	}
@@ -139,7 +140,7 @@ func TestUnknownApp(t *testing.T) {
 func TestLogs(t *testing.T) {
 	root := t.TempDir()
 	logs := serveEcho(t, root)
-	clients, _, err := Find(t.Context(), root)
+	clients, _, _, err := Find(t.Context(), root)
 	if err != nil || len(clients) != 1 {
 		t.Fatal(clients, err)
 	}
@@ -158,7 +159,7 @@ func TestLogs(t *testing.T) {
 func TestDenials(t *testing.T) {
 	root := t.TempDir()
 	serveEcho(t, root)
-	clients, _, err := Find(t.Context(), root)
+	clients, _, _, err := Find(t.Context(), root)
 	if err != nil || len(clients) != 1 {
 		t.Fatal(clients, err)
 	}
@@ -189,5 +190,85 @@ func TestBadRequests(t *testing.T) {
 		if err != nil || strings.Contains(string(answer), "description") {
 			t.Errorf("%q was answered %q, %v", bad, answer, err)
 		}
+	}
+}
+
+// TestSilent: a berth that is stopped accepts connections and answers none; the
+// others are found all the same.
+func TestSilent(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	dir := filepath.Join(root, "stopped")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(dir) // the kernel accepts for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, found, silent, err := Find(t.Context(), root)
+	if err != nil || len(found) != 1 || !slices.Equal(silent, []string{"stopped"}) {
+		t.Errorf("Find = %v, %v, %v; want the one that answers, and the name of the other", found, silent, err)
+	}
+}
+
+// TestLongPath: a runtime folder may lie deeper than a socket's address reaches.
+func TestLongPath(t *testing.T) {
+	root := filepath.Join(t.TempDir(), strings.Repeat("d", 150))
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	serveEcho(t, root)
+	clients, found, _, err := Find(t.Context(), root)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	conn, err := clients[0].Open(t.Context(), "echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+}
+
+// deaf is an app that never ends its half of a call.
+type deaf struct {
+	echo
+	far chan *net.UnixConn
+}
+
+func (d deaf) Open(context.Context, string) (link.Half, error) {
+	near, far, err := pair()
+	if err == nil {
+		d.far <- far
+	}
+	return near, err
+}
+
+// TestEndsWithAppThatHoldsOn: Serve ends with its context although the caller
+// has gone and the app keeps its connection.
+func TestEndsWithAppThatHoldsOn(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Listen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := deaf{far: make(chan *net.UnixConn, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Serve(ctx, l, b, nil) }()
+	conn, err := Client{path: filepath.Join(dir, Socket)}.Open(t.Context(), "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	far := <-b.far
+	defer far.Close()
+	if _, err := io.ReadAll(far); err != nil { // the caller's end has come through
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -29,10 +29,16 @@ type Backend interface {
 // Listen makes the socket in dir, the sandbox's own private runtime folder.
 func Listen(dir string) (*net.UnixListener, error) {
 	name := filepath.Join(dir, Socket)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	addr, release, err := address(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
 	}
+	defer release()
+	l, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
+	}
+	l.SetUnlinkOnClose(addr.Name == name) // else its name is not what it was; the folder goes anyway
 	if err := os.Chmod(name, 0o600); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("cannot make %s private: %w", name, err)
@@ -94,6 +100,8 @@ func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app string) e
 	if err != nil {
 		return writeLine(conn, reply{Error: err.Error()})
 	}
+	// The app may never end its half.
+	defer context.AfterFunc(ctx, func() { link.Abort(stream) })()
 	if err := writeLine(conn, reply{}); err != nil {
 		stream.Close()
 		return err

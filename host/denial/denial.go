@@ -124,9 +124,9 @@ func (c Context) access(e protocol.Error) Denial {
 	grant, granted := covering(c.Policy, guest)
 	switch {
 	case granted && !c.recorded(e) && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
-		d.By = "the permissions of the file or its folder on the host (" + string(Inferred) + ")"
-		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
-		d.Fix = "the owner of the folder may change its permissions; retrying will not help"
+		d.By = "the permissions of the file or its folder on the host, or of a place to which a symbolic link on this path leads (" + string(Inferred) + ")"
+		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s itself; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
+		d.Fix = "the owner of the folder may change its permissions, or the link; retrying will not help"
 	case granted && grant.Access == policy.Write:
 		d.By = c.landlock(e)
 		d.Rule = fmt.Sprintf("filesystem:write:%s covers %s, but no scope carries this right", grant.Path, quote(e.Path))
@@ -158,6 +158,10 @@ func (c Context) readOnly(e protocol.Error) Denial {
 		d.By = "a read scope is mounted read-only (EROFS)"
 		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))
 		d.Fix = c.add(policy.Write, guest)
+	case granted:
+		d.By = "a read-only place (EROFS), to which a symbolic link on this path leads (" + string(Inferred) + ")"
+		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s, but not what a link on it leads to", grant.Access, grant.Path, quote(e.Path))
+		d.Fix = "the owner of the folder may replace the link; retrying will not help"
 	default:
 		d.By = "the root filesystem is read-only (EROFS)"
 		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", policy.Write, quote(path.Dir(guest)))
@@ -251,7 +255,7 @@ func call(e protocol.Error) string {
 	if op == "" {
 		op = "a system call"
 	} else {
-		op += "(2)"
+		op = quote(op) + "(2)"
 	}
 	if e.Access == protocol.AccessWrite {
 		op += " for writing"

@@ -60,6 +60,10 @@ func TestExplain(t *testing.T) {
 			"rename(2) for writing on /tmp/b (EXDEV)", "Landlock", "no filesystem:write capability covers /tmp", `"filesystem:write:/tmp"`},
 		{"rename into a grant", protocol.Error{Code: protocol.CodeSystem, Op: "rename", Path: "/workspace/docs/a", NewPath: "/workspace/out/a", Errno: "EACCES"},
 			"rename(2) for writing on /workspace/docs/a", "Landlock", "filesystem:read:/workspace/docs", "filesystem:write:/workspace"},
+		{"a link out of a grant", system("open", "out/link", "EROFS", "write"),
+			"out/link", "symbolic link", "filesystem:write:/workspace/out covers out/link, but not", "the owner of the folder"},
+		{"a hostile operation stays one line", system("open\nfix: x\x1b", "/tmp/a", "EACCES", "write"),
+			`"open\nfix: x\x1b"(2)`, "Landlock", "/tmp", "filesystem:write:/tmp"},
 		{"a hostile name stays one line", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
 			`"/tmp/a\nfix: x"`, "Landlock", "/tmp", "filesystem:write:/tmp"},
 	}

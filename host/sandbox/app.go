@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -277,9 +276,9 @@ func (s *Sandbox) confirm(a *app, e *link.Enforced) error {
 
 // onReady compares what an app offers with what its policy says.
 func (s *Sandbox) onReady(a *app, r *link.Ready) {
-	var m protocol.Message
-	if err := json.Unmarshal(r.Announce, &m); err != nil {
-		s.giveUp(a, "ready", fmt.Errorf("its announcement cannot be read: %w", err))
+	m, err := protocol.ParseAnnounce(r.Announce)
+	if err != nil {
+		s.giveUp(a, "ready", err)
 		return
 	}
 	var names []string
@@ -307,15 +306,24 @@ func sameExports(announced, declared []string) error {
 	}
 	var parts []string
 	if x := only(announced, declared); x != nil {
-		parts = append(parts, "in the code but not in the manifest: "+strings.Join(x, ", "))
+		parts = append(parts, "in the code but not in the manifest: "+some(x))
 	}
 	if x := only(declared, announced); x != nil {
-		parts = append(parts, "in the manifest but not in the code: "+strings.Join(x, ", "))
+		parts = append(parts, "in the manifest but not in the code: "+some(x))
 	}
 	if parts != nil {
 		return errors.New("its exports differ: " + strings.Join(parts, "; "))
 	}
 	return nil
+}
+
+// some joins the first of many names.
+func some(names []string) string {
+	const most = 20
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // giveUp stops an app for a reason that the host found.

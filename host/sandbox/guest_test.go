@@ -250,6 +250,20 @@ var badGuests = []struct {
 			})
 		}
 	}, []string{`app "probe"`, sandbox.ErrEnded.Error()}},
+	{"passes on an announcement that is none", func(g *fakeGuest) {
+		if g.boot() != nil {
+			return
+		}
+		g.serve(func(m link.Control) []link.Control {
+			switch {
+			case m.Start != nil:
+				return []link.Control{{Enforced: enforced(m.Start)}}
+			case m.Go != nil:
+				return []link.Control{{Ready: &link.Ready{App: "probe", Announce: announce("read", "read")}}}
+			}
+			return nil
+		})
+	}, []string{`export "read" is announced twice`}},
 	{"talks of other apps and opens streams", func(g *fakeGuest) {
 		if g.boot() != nil {
 			return

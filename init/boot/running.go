@@ -177,7 +177,7 @@ func (r *running) Announced(ctx context.Context) (json.RawMessage, error) {
 	return line, nil
 }
 
-// hello asks for the announcement and returns it unparsed but for its type.
+// hello asks for the announcement and returns it as it came, once it is one.
 func hello(conn net.Conn) (json.RawMessage, io.Reader, error) {
 	ask, err := json.Marshal(protocol.Request{Type: protocol.TypeHello, Protocol: protocol.Version})
 	if err != nil {
@@ -188,18 +188,14 @@ func hello(conn net.Conn) (json.RawMessage, io.Reader, error) {
 	}
 	rest := bufio.NewReaderSize(conn, 4<<10)
 	line, err := boundedLine(rest, maxAnnounce)
-	if errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("it ended before it announced its exports")
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return nil, nil, errors.New("it ended, or closed the connection, before it announced its exports")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read its announcement: %w", err)
 	}
-	var m protocol.Message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return nil, nil, fmt.Errorf("cannot read its announcement: %w", err)
-	}
-	if m.Type != protocol.TypeAnnounce {
-		return nil, nil, fmt.Errorf("cannot read its announcement: the first message is of type %q", m.Type)
+	if _, err := protocol.ParseAnnounce(line); err != nil {
+		return nil, nil, err
 	}
 	return json.RawMessage(bytes.TrimSpace(line)), rest, nil
 }

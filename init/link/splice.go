@@ -56,16 +56,16 @@ func pass(to, from Half) error {
 			return to.CloseWrite()
 		}
 		if err != nil {
-			abort(to)
-			abort(from)
+			Abort(to)
+			Abort(from)
 			return err
 		}
 	}
 }
 
-// abort ends a connection without an orderly end.
-func abort(h Half) {
-	if s, ok := h.(*Stream); ok {
+// Abort ends a connection without an orderly end: nothing waits on it any more.
+func Abort(h Half) {
+	if s, ok := h.(interface{ Reset() }); ok { // a *Stream, or what holds one
 		s.Reset()
 		return
 	}

@@ -1,11 +1,13 @@
 package protocol
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Hello says hello on a fresh connection and returns the announcement. The
@@ -17,6 +19,19 @@ func Hello(conn io.ReadWriter) (Message, error) {
 	r := NewReader(conn)
 	r.max = MaxAnnounce
 	m, err := r.Message()
+	return announced(m, err)
+}
+
+// ParseAnnounce reads and checks the line with which an app answered a hello.
+func ParseAnnounce(line []byte) (Message, error) {
+	r := NewReader(io.MultiReader(bytes.NewReader(bytes.TrimSuffix(line, []byte("\n"))), strings.NewReader("\n")))
+	r.max = MaxAnnounce
+	m, err := r.Message()
+	return announced(m, err)
+}
+
+// announced judges the first message of an app.
+func announced(m Message, err error) (Message, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return Message{}, errors.New("cannot learn the app's exports: it closed the connection")

@@ -27,6 +27,25 @@ func appSays(t *testing.T, text string) net.Conn {
 
 var echo = Request{ID: "a", Export: "echo"}
 
+func TestParseAnnounce(t *testing.T) {
+	if m, err := ParseAnnounce([]byte(`{"type":"announce","protocol":1,"exports":[{"name":"a"}]}`)); err != nil || len(m.Exports) != 1 {
+		t.Fatal(m, err)
+	}
+	for line, want := range map[string]string{
+		`{"type":"announce","protocol":99}`:                                                              "it speaks protocol 99",
+		`{"type":"announce","protocol":1,"exports":[{"name":"a"},{"name":"a"}]}`:                         "announced twice",
+		`{"type":"announce","protocol":1,"exports":[{"name":"a\n\u001b[31m"}]}`:                          "is not a letter followed by",
+		"{\"type\":\"announce\",\"protocol\":1,\"exports\":[{\"name\":\"a\",\"description\":\"\xff\"}]}": "not UTF-8",
+		`{"type":"error","error":{"code":"failed","message":"too old"}}`:                                 "too old",
+		`{"type":"result","output":1}`:                                                                   "result before the announcement",
+		``:                                                                                               "not JSON",
+	} {
+		if _, err := ParseAnnounce([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", line, err, want)
+		}
+	}
+}
+
 func TestCall(t *testing.T) {
 	conn := appSays(t, `{"type":"progress","value":1}`+"\n"+`{"type":"log","text":"x"}`+"\n"+`{"type":"result","output":{"n":2}}`+"\n")
 	var on []string

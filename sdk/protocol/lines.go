@@ -50,7 +50,18 @@ func (r *Reader) Message() (Message, error) {
 	if err := r.next(&m); err != nil {
 		return Message{}, err
 	}
+	m.cut()
 	return m, r.fail(m.check())
+}
+
+// cut shortens text that its sender should have cut.
+func (m *Message) cut() {
+	m.Text, m.Level = Cut(m.Text, MaxText), Cut(m.Level, MaxText)
+	if e := m.Error; e != nil {
+		for _, s := range []*string{&e.Message, &e.Op, &e.Path, &e.NewPath, &e.Errno} {
+			*s = Cut(*s, MaxText)
+		}
+	}
 }
 
 // Rest returns what follows the lines read so far: the raw bytes of a TypeStream

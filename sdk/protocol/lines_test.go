@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -186,6 +187,17 @@ func TestWriterCutsText(t *testing.T) {
 	m, err := NewReader(&b).Message()
 	if err != nil || len(m.Error.Message) > MaxText || !strings.HasSuffix(m.Error.Message, "é… [cut, 32768 bytes in all]") {
 		t.Fatalf("%v, %d bytes: …%q", err, len(m.Error.Message), m.Error.Message[len(m.Error.Message)-40:])
+	}
+}
+
+func TestReaderCutsText(t *testing.T) {
+	line, err := json.Marshal(Message{Type: TypeError, Error: &Error{Code: CodeFailed, Message: strings.Repeat("m", 1<<20), Path: strings.Repeat("p", 1<<20)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewReader(bytes.NewReader(append(line, '\n'))).Message()
+	if err != nil || len(m.Error.Message) > MaxText || len(m.Error.Path) > MaxText {
+		t.Errorf("%v: a message of %d bytes and a path of %d, at most %d", err, len(m.Error.Message), len(m.Error.Path), MaxText)
 	}
 }
 
