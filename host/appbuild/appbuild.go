@@ -54,7 +54,7 @@ func Read(dir string) (manifest.Manifest, string, error) {
 func readLimited(name string, max int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not hold us up
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot read %s: %w", name, errors.Unwrap(err))
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -82,7 +82,7 @@ func Build(ctx context.Context, dir string, log io.Writer) (*App, error) {
 	}
 	stage, err := os.MkdirTemp("", "berth-app-")
 	if err != nil {
-		return nil, fmt.Errorf("cannot build app %q: %w", m.Name, err)
+		return nil, hint.Errorf("set TMPDIR to a folder of your own", "cannot build app %q: %w", m.Name, err)
 	}
 	defer os.RemoveAll(stage)
 	if err := build(ctx, m, dir, stage, log); err != nil {
@@ -134,6 +134,9 @@ func pack(m manifest.Manifest, file, stage string) (*App, error) {
 	}
 	encoded, err := p.Encode()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkProgram(m, p.Argv[0], stage); err != nil {
 		return nil, err
 	}
 	return &App{Manifest: m, File: file, Policy: p, Encoded: encoded, Image: img.Bytes(), Notes: notes}, nil

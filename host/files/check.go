@@ -70,8 +70,28 @@ func checkOwner(dir, abs string) (*owner, error) {
 	if err := unix.Statfs(abs, &fst); err != nil {
 		return nil, fmt.Errorf("cannot share %s: %w", dir, err)
 	}
+	if what := pseudo(int64(fst.Type)); what != "" {
+		return nil, hint.Errorf("give the folder that the app works on",
+			"cannot share %s: it is part of %s, through which the kernel of this host is told what to do", dir, what)
+	}
 	o.aliases = hasAliases(int64(fst.Type))
 	return o, nil
+}
+
+// pseudo names a file system that holds no files of anybody, or "". What is
+// written there is a command to the kernel, or to a device or a process.
+func pseudo(magic int64) string {
+	switch uint32(magic) {
+	case unix.PROC_SUPER_MAGIC:
+		return "/proc"
+	case unix.SYSFS_MAGIC, unix.SECURITYFS_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.BPF_FS_MAGIC, unix.PSTOREFS_MAGIC, unix.EFIVARFS_MAGIC:
+		return "/sys"
+	case unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
+		return "the cgroups"
+	case unix.DEVPTS_SUPER_MAGIC:
+		return "/dev"
+	}
+	return ""
 }
 
 // group is the group that files of the owner have by default.

@@ -4,6 +4,7 @@ package files
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,6 +160,9 @@ func TestCheck(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") {
 			t.Errorf("%q: %v, want %q", path, err, want)
 		}
+	}
+	if err := Check(fmt.Sprintf("/proc/%d", os.Getpid())); err == nil || !strings.Contains(err.Error(), "is part of /proc") {
+		t.Errorf("a folder of /proc: %v", err)
 	}
 	if hint.Of(Check(file)) == "" {
 		t.Error("no hint")

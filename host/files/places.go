@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 // Places are what a machine that mounts a folder, instead of having it served,
@@ -23,6 +26,7 @@ const (
 	maxLooked    = 5_000_000
 	maxProtect   = 50_000
 	maxPlaces    = 1000
+	maxDepth     = 200 // levels: each is a step of every look below it
 	askContextAt = 1 << 10
 )
 
@@ -43,16 +47,57 @@ func FindPlaces(ctx context.Context, root string, exclude []string, allowHostExe
 	}
 	defer dir.Close()
 	looked := 0
-	err = fs.WalkDir(dir.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
-		if looked++; looked%askContextAt == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return p.look(n, rel, d, err, looked)
-	})
-	if err != nil {
+	top, err := dir.Stat(".")
+	if err == nil {
+		err = walk(dir, ".", fs.FileInfoToDirEntry(top), func(rel string, d fs.DirEntry, err error) error {
+			if looked++; looked%askContextAt == 0 && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return p.look(n, rel, d, err, looked)
+		})
+	}
+	if err != nil && !errors.Is(err, fs.SkipAll) {
 		return p, fmt.Errorf("cannot search %s: %w", root, err)
 	}
 	return p, nil
+}
+
+// walk is fs.WalkDir for folders whose names need not be UTF-8: io/fs refuses
+// those, and an app can make them.
+func walk(dir *os.Root, rel string, d fs.DirEntry, visit fs.WalkDirFunc) error {
+	err := visit(rel, d, nil)
+	if err != nil || !d.IsDir() {
+		return unlessSkipped(err)
+	}
+	entries, err := list(dir, rel)
+	if err != nil {
+		return unlessSkipped(visit(rel, d, err))
+	}
+	for _, e := range entries {
+		if err := walk(dir, path.Join(rel, e.Name()), e, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unlessSkipped(err error) error {
+	if errors.Is(err, fs.SkipDir) {
+		return nil
+	}
+	return err
+}
+
+// list returns the entries of a folder by name.
+func list(dir *os.Root, rel string) ([]fs.DirEntry, error) {
+	f, err := dir.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
 // below reports whether a place above rel is protected already. The search is in
@@ -70,6 +115,14 @@ func (p *Places) look(n *names, rel string, d fs.DirEntry, err error, looked int
 		return nil // a folder that we cannot read; or one that has just gone
 	case err != nil:
 		return err
+	case strings.Count(rel, "/") >= maxDepth && len(n.exclude) > 0:
+		return fmt.Errorf("it has more than %d levels of folders", maxDepth)
+	case strings.Count(rel, "/") >= maxDepth:
+		p.Cut = true
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
 	case looked > maxLooked:
 		return fmt.Errorf("it has more than %d entries", maxLooked)
 	case len(n.exclude) == 0 && looked > maxProtect:

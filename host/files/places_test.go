@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -46,5 +47,40 @@ func TestFindPlaces(t *testing.T) {
 				t.Errorf("hidden %q, protected %q", p.Hidden, p.Protected)
 			}
 		})
+	}
+}
+
+// TestFindPlacesOddNames: what an app may call a folder must not stop the next
+// start, and what is below it is found.
+func TestFindPlacesOddNames(t *testing.T) {
+	root := t.TempDir()
+	var want []string
+	for _, name := range []string{"\x1b[31m", "a\nb", "bad\xff\xfe", "z"} {
+		if err := os.MkdirAll(filepath.Join(root, name, ".vscode"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, name+"/.vscode")
+	}
+	if err := os.Mkdir(filepath.Join(root, "closed"), 0); err != nil {
+		t.Fatal(err)
+	}
+	p, err := FindPlaces(context.Background(), root, nil, false)
+	if err != nil || !slices.Equal(p.Protected, want) {
+		t.Errorf("protected %q, %v, want %q", p.Protected, err, want)
+	}
+}
+
+// TestFindPlacesDeep: looking into an endless tower of folders would take an
+// endless time.
+func TestFindPlacesDeep(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, strings.Repeat("d/", 2*maxDepth)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := FindPlaces(context.Background(), root, nil, false); err != nil || !p.Cut {
+		t.Errorf("protection: %+v, %v, want it cut", p, err)
+	}
+	if _, err := FindPlaces(context.Background(), root, []string{".env"}, false); err == nil {
+		t.Error("exclusion: no error, although not all of it was looked at")
 	}
 }

@@ -14,8 +14,9 @@ import (
 
 // folder is an image folder that was checked; files are opened relative to it.
 type folder struct {
-	path string // symlinks resolved
-	dir  *os.File
+	path    string // symlinks resolved
+	dir     *os.File
+	trusted map[uint32]bool
 }
 
 // openFolder opens dir and refuses it, or any folder on the way to it, if
@@ -44,7 +45,7 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open image folder: %w", err)
 	}
-	return &folder{path: real, dir: f}, nil
+	return &folder{path: real, dir: f, trusted: trusted}, nil
 }
 
 func (d *folder) close() { d.dir.Close() }
@@ -82,7 +83,9 @@ func checkFolder(dir string, trusted map[uint32]bool) error {
 	return nil
 }
 
-// open opens one regular file of the folder, without following a symlink.
+// open opens one regular file of the folder, without following a symlink. Who
+// owns it or may write to it could give it another content, and the index and
+// its digest with it.
 func (d *folder) open(name string) (*os.File, int64, error) {
 	path := filepath.Join(d.path, name)
 	fd, err := unix.Openat(int(d.dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -90,15 +93,31 @@ func (d *folder) open(name string) (*os.File, int64, error) {
 		return nil, 0, fmt.Errorf("cannot open %s: it is a symlink", path)
 	}
 	if err != nil {
-		return nil, 0, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, 0, fmt.Errorf("cannot open %s: %w", path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		f.Close()
-		return nil, 0, fmt.Errorf("cannot open %s: not a regular file", path)
+		return nil, 0, fmt.Errorf("cannot look at %s: %w", path, err)
 	}
-	return f, st.Size(), nil
+	if err := d.checkFile(path, st); err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size, nil
+}
+
+func (d *folder) checkFile(path string, st unix.Stat_t) error {
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("cannot open %s: not a regular file", path)
+	case !d.trusted[st.Uid]:
+		return fmt.Errorf("cannot trust %s: it belongs to uid %d", path, st.Uid)
+	case st.Mode&0o002 != 0:
+		return fmt.Errorf("cannot trust %s: everybody may write to it", path)
+	}
+	return nil
 }
 
 // read returns a file of at most limit bytes.

@@ -192,6 +192,27 @@ func TestForeignFolder(t *testing.T) {
 	wantError(t, err, []string{"belongs to uid 4242"})
 }
 
+// TestForeignFiles: a trusted folder may hold files that somebody else may change.
+func TestForeignFiles(t *testing.T) {
+	for _, name := range []string{index.File, index.DigestFile} {
+		dir := folder(t)
+		if err := os.Chmod(filepath.Join(dir, name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := image.Open(image.Location{Dir: dir}, image.Options{})
+		wantError(t, err, []string{name, "everybody may write to it"})
+		if os.Geteuid() != 0 {
+			continue // only root can give a file away
+		}
+		dir = folder(t)
+		if err := os.Chown(filepath.Join(dir, name), 4242, 4242); err != nil {
+			t.Fatal(err)
+		}
+		_, err = image.Open(image.Location{Dir: dir}, image.Options{})
+		wantError(t, err, []string{name, "belongs to uid 4242"})
+	}
+}
+
 func TestTestImageIsForTests(t *testing.T) {
 	dir := folder(t)
 	edit(t, dir, func(i *index.Index) { i.Kind = index.KindTest })

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -134,6 +135,9 @@ func absolute(dir string) string {
 
 // aliasRefused says why a host path cannot be a guest path as well, or "".
 func aliasRefused(p string) string {
+	if !utf8.ValidString(p) {
+		return "is not UTF-8"
+	}
 	if p == "/" || p == "/tmp" {
 		return "is a folder of every sandbox"
 	}

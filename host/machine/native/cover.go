@@ -23,13 +23,13 @@ func cover(s planShare, target string) error {
 	}
 	defer unix.Close(base)
 	for _, rel := range s.Hide {
-		if err := coverOne(base, rel, true); err != nil {
-			return fmt.Errorf("cannot hide %s: %w", filepath.Join(s.Dir, rel), err)
+		if err := coverOne(base, string(rel), true); err != nil {
+			return fmt.Errorf("cannot hide %s: %w", filepath.Join(string(s.Dir), string(rel)), err)
 		}
 	}
 	for _, rel := range s.Protect {
-		if err := coverOne(base, rel, false); err != nil {
-			return fmt.Errorf("cannot make %s read-only: %w", filepath.Join(s.Dir, rel), err)
+		if err := coverOne(base, string(rel), false); err != nil {
+			return fmt.Errorf("cannot make %s read-only: %w", filepath.Join(string(s.Dir), string(rel)), err)
 		}
 	}
 	return nil

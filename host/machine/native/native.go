@@ -128,7 +128,7 @@ func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance
 func (m *Machine) plan(c machine.Config, g *groups) (p plan, hold []*os.File, err error) {
 	p = plan{Root: m.root, Stage: filepath.Join(c.Dir.Path, "stage"), Data: c.Image.Index.Root.DataSize, Unpack: m.o.Unpack, Pass: 1 + len(g.files)}
 	for _, s := range c.Shares {
-		ps := planShare{Name: s.Name, Dir: s.HostDir, ReadOnly: s.ReadOnly, Hide: s.Hide, Protect: s.Protect}
+		ps := planShare{Name: s.Name, Dir: name(s.HostDir), ReadOnly: s.ReadOnly, Hide: names(s.Hide), Protect: names(s.Protect)}
 		if err := ps.look(); err != nil {
 			return p, nil, fmt.Errorf("cannot share %s: %w", s.HostDir, err)
 		}

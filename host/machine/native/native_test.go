@@ -226,3 +226,20 @@ func TestForgottenDescriptor(t *testing.T) {
 		}
 	})
 }
+
+// TestCoverOddNames: an app may have made a folder whose name is not UTF-8.
+func TestCoverOddNames(t *testing.T) {
+	both(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "share\xff")
+		for _, sub := range []string{"hide\xff", "protect\xfe", "free\xfd"} {
+			if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, sub, "f"), []byte("f"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := start(t, native.Options{}, machine.Share{Name: "s", HostDir: dir, Hide: []string{"hide\xff"}, Protect: []string{"protect\xfe"}})
+		b.want("2 of 3", "", "covered", "/run/berth/shares/s") // a command is JSON and cannot name them
+	})
+}

@@ -26,15 +26,37 @@ type plan struct {
 // planShare is a folder of the host, held fast by its inode: the path was
 // resolved by berth, and another folder in its place is refused.
 type planShare struct {
-	Name     string   `json:"name"`
-	Dir      string   `json:"dir"`
-	Dev      uint64   `json:"dev"`
-	Ino      uint64   `json:"ino"`
-	UID      uint32   `json:"uid"` // the folder's owner
-	GID      uint32   `json:"gid"`
-	ReadOnly bool     `json:"read_only"`
-	Hide     []string `json:"hide,omitempty"`    // places below Dir that are covered by something empty
-	Protect  []string `json:"protect,omitempty"` // places below Dir that are read-only
+	Name     string `json:"name"`
+	Dir      name   `json:"dir"`
+	Dev      uint64 `json:"dev"`
+	Ino      uint64 `json:"ino"`
+	UID      uint32 `json:"uid"` // the folder's owner
+	GID      uint32 `json:"gid"`
+	ReadOnly bool   `json:"read_only"`
+	Hide     []name `json:"hide,omitempty"`    // places below Dir that are covered by something empty
+	Protect  []name `json:"protect,omitempty"` // places below Dir that are read-only
+}
+
+// name is a path of the host. It need not be UTF-8, which is all that JSON's
+// strings can hold.
+type name string
+
+// MarshalJSON writes the bytes as base64.
+func (n name) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
+
+// UnmarshalJSON reads them.
+func (n *name) UnmarshalJSON(raw []byte) error {
+	var b []byte
+	err := json.Unmarshal(raw, &b)
+	*n = name(b)
+	return err
+}
+
+func names(in []string) (out []name) {
+	for _, s := range in {
+		out = append(out, name(s))
+	}
+	return out
 }
 
 // appID is the uid and gid, inside, of apps with a workspace.
@@ -55,13 +77,13 @@ func (s *planShare) look() error {
 }
 
 func (s *planShare) open() (fd int, st unix.Stat_t, err error) {
-	fd, err = unix.Open(s.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err = unix.Open(string(s.Dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, st, &os.PathError{Op: "open", Path: s.Dir, Err: err}
+		return -1, st, &os.PathError{Op: "open", Path: string(s.Dir), Err: err}
 	}
 	if err := unix.Fstat(fd, &st); err != nil {
 		unix.Close(fd)
-		return -1, st, &os.PathError{Op: "stat", Path: s.Dir, Err: err}
+		return -1, st, &os.PathError{Op: "stat", Path: string(s.Dir), Err: err}
 	}
 	return fd, st, nil
 }

@@ -80,6 +80,15 @@ func try(cmd []string) (string, error) {
 		return string(raw), err
 	case "remount-rw":
 		return "", syscall.Mount("", cmd[1], "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_NOSUID|syscall.MS_NODEV, "")
+	case "covered": // how many folders below refuse a change
+		es, err := os.ReadDir(cmd[1])
+		n := 0
+		for _, e := range es {
+			if errors.Is(os.WriteFile(cmd[1]+"/"+e.Name()+"/f", nil, 0o644), syscall.EROFS) {
+				n++
+			}
+		}
+		return fmt.Sprint(n, " of ", len(es)), err
 	case "umount":
 		return "", syscall.Unmount(cmd[1], syscall.MNT_DETACH)
 	case "spawn": // a process that stays
