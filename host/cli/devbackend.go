@@ -41,6 +41,9 @@ func (r *devRun) Denials(ctx context.Context, app string, since time.Time) (cont
 	return control.Denials{Kept: d.Kept, Complete: d.Complete, Records: d.Records, Calls: d.Calls}, err
 }
 
+// Why says what died, if anything did.
+func (r *devRun) Why(ctx context.Context, app string) error { return r.sb.Why(ctx, app) }
+
 // Logs follows the sandbox's logs.
 func (r *devRun) Logs(ctx context.Context) <-chan link.LogRecord { return r.sb.Logs(ctx) }
 

@@ -72,6 +72,7 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 	began := time.Now()
 	out, err := call(ctx, w, client, d, q)
 	if err != nil {
+		err = explainLost(ctx, client, app, err)
 		return rpcError(w, d, err, records(ctx, client, d.Name, began, f.stream, err), f.json)
 	}
 	result := w.Out
@@ -187,6 +188,18 @@ func records(ctx context.Context, c control.Client, app string, began time.Time,
 		}
 	}
 	return rs
+}
+
+// explainLost adds what died to an error of the connection.
+func explainLost(ctx context.Context, c control.Client, app string, err error) error {
+	var said *protocol.Error
+	if errors.As(err, &said) || ctx.Err() != nil {
+		return err
+	}
+	if why := c.Why(ctx, app); why != nil {
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
 }
 
 // rpcError turns an error of the call into its report and exit code.

@@ -110,6 +110,27 @@ func (c Client) Denials(ctx context.Context, app string, since time.Time, wait t
 	return d, err
 }
 
+// ErrGone means that nobody serves the sandbox any more.
+var ErrGone = errors.New("the sandbox ended")
+
+// Why asks how an app, or its sandbox, died, after a connection to it was lost.
+// It returns nil if both live.
+func (c Client) Why(ctx context.Context, app string) error {
+	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	conn, err := c.dial(limited)
+	if err != nil {
+		return ErrGone
+	}
+	conn.Close()
+	conn, _, err = c.ask(limited, request{Kind: kindWhy, App: app})
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return nil
+}
+
 // Logs calls yield with every record from now on, until the sandbox ends (nil),
 // ctx ends, or yield returns an error.
 func (c Client) Logs(ctx context.Context, yield func(link.LogRecord) error) error {

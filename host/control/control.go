@@ -27,6 +27,7 @@ const (
 	kindDescribe = "describe" // answered by a reply with a Description
 	kindCall     = "call"     // answered by a reply, then sdk/protocol with the app
 	kindLogs     = "logs"     // answered by a reply, then link.LogRecord lines
+	kindWhy      = "why"      // answered by a reply whose error says how App or its sandbox died, if it did
 	kindDenials  = "denials"  // answered by a reply with Denials, then link.DenialRecord lines
 )
 

@@ -48,6 +48,8 @@ func (e echo) Denials(ctx context.Context, app string, since time.Time) (Denials
 	return Denials{Kept: true, Complete: bounded, Calls: 1, Records: []link.DenialRecord{{App: app, UnixNano: since.UnixNano()}}}, nil
 }
 
+func (e echo) Why(context.Context, string) error { return errors.New("echo ended: told to") }
+
 func (e echo) Logs(ctx context.Context) <-chan link.LogRecord { return e.logs }
 
 func pair() (*net.UnixConn, *net.UnixConn, error) {
@@ -190,6 +192,22 @@ func TestBadRequests(t *testing.T) {
 		if err != nil || strings.Contains(string(answer), "description") {
 			t.Errorf("%q was answered %q, %v", bad, answer, err)
 		}
+	}
+}
+
+// TestWhy: who lost a call learns what died.
+func TestWhy(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	clients, _, _, err := Find(t.Context(), root)
+	if err != nil || len(clients) != 1 {
+		t.Fatal(clients, err)
+	}
+	if err := clients[0].Why(t.Context(), "echo"); err == nil || err.Error() != "echo ended: told to" {
+		t.Errorf("Why = %v", err)
+	}
+	if err := (Client{path: filepath.Join(root, "none", Socket)}).Why(t.Context(), "echo"); !errors.Is(err, ErrGone) {
+		t.Errorf("Why of a sandbox that is gone = %v", err)
 	}
 }
 

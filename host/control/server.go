@@ -22,6 +22,8 @@ type Backend interface {
 	// Denials returns what was recorded of app since a time. It waits, until ctx
 	// ends, for what is under way.
 	Denials(ctx context.Context, app string, since time.Time) (Denials, error)
+	// Why says how app or the sandbox died; nil if it lives.
+	Why(ctx context.Context, app string) error
 	// Logs delivers records from now on until ctx ends.
 	Logs(ctx context.Context) <-chan link.LogRecord
 }
@@ -89,6 +91,12 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 		return serveCall(ctx, conn, b, req.App)
 	case kindDenials:
 		return serveDenials(ctx, conn, b, req)
+	case kindWhy:
+		var r reply
+		if why := b.Why(ctx, req.App); why != nil {
+			r.Error = why.Error()
+		}
+		return writeLine(conn, r)
 	case kindLogs:
 		return serveLogs(ctx, cancel, conn, b)
 	}

@@ -357,8 +357,8 @@ func (s *Sandbox) fail(a *app, f *link.Failed) {
 
 // startError is one line; what the app printed meanwhile is its hint.
 func startError(f *link.Failed) error {
-	reason, printed, _ := strings.Cut(strings.TrimSpace(f.Reason), "\n")
-	reason = strings.TrimSuffix(reason, "; it printed:")
+	reason, printed, _ := strings.Cut(strings.TrimSpace(f.Reason), "; it printed:\n")
+	reason = strings.ReplaceAll(reason, "\n", " ")
 	if printed = strings.TrimSpace(printed); printed != "" {
 		printed = "it printed:\n  " + strings.ReplaceAll(printed, "\n", "\n  ")
 	}

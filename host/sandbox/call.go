@@ -191,22 +191,37 @@ func (s *Sandbox) explain(ctx context.Context, a *app, err error) error {
 	if err == nil || errors.As(err, &said) || ctx.Err() != nil || errors.Is(err, link.ErrRefused) {
 		return err
 	}
+	if why := s.died(ctx, a); why != nil {
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// Why says how an app or the sandbox died, for whoever lost a connection to it;
+// nil if it lives.
+func (s *Sandbox) Why(ctx context.Context, app string) error {
+	a, err := s.find(app)
+	if err != nil {
+		return err
+	}
+	return s.died(ctx, a)
+}
+
+func (s *Sandbox) died(ctx context.Context, a *app) error {
 	limited, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
 	if a.running.Err() == nil && s.await(limited, a, func() bool { return !a.ready }) != nil && limited.Err() != nil {
-		return err // it lives: the connection alone broke
+		return nil // it lives: the connection alone broke
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case a.running.Err() != nil:
-		return fmt.Errorf("%w: %w", err, context.Cause(a.running))
+		return context.Cause(a.running)
 	case s.reason != "":
-		return fmt.Errorf("%w: %w: %s", err, ErrEnded, s.reason)
+		return fmt.Errorf("%w: %s", ErrEnded, s.reason)
 	case a.gone != "":
-		return fmt.Errorf("%w: app %q ended: %s", err, a.policy.App, a.gone)
-	case a.over != nil:
-		return fmt.Errorf("%w: %w", err, a.over)
+		return fmt.Errorf("app %q ended: %s", a.policy.App, a.gone)
 	}
-	return err
+	return a.over
 }
