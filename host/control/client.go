@@ -118,18 +118,22 @@ var ErrGone = errors.New("the sandbox ended")
 func (c Client) Why(ctx context.Context, app string) error {
 	limited, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	conn, err := c.dial(limited)
-	if err != nil {
-		return ErrGone
-	}
-	conn.Close()
-	conn, _, err = c.ask(limited, request{Kind: kindWhy, App: app})
-	if err != nil {
+	conn, _, err := c.ask(limited, request{Kind: kindWhy, App: app})
+	var said answered
+	switch {
+	case err == nil:
+		conn.Close()
+		return nil
+	case errors.As(err, &said) || limited.Err() != nil:
 		return err
 	}
-	conn.Close()
-	return nil
+	return ErrGone
 }
+
+// answered is an error that the sandbox answered with.
+type answered string
+
+func (a answered) Error() string { return string(a) }
 
 // Logs calls yield with every record from now on, until the sandbox ends (nil),
 // ctx ends, or yield returns an error.
@@ -180,7 +184,7 @@ func (c Client) ask(ctx context.Context, req request) (*net.UnixConn, reply, err
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("cannot reach the sandbox: %w", context.Cause(ctx))
 	} else if err == nil && r.Error != "" {
-		err = errors.New(r.Error)
+		err = answered(r.Error)
 	} else if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		err = fmt.Errorf("cannot reach the sandbox at %s: it closed the connection", c.path)
 	}
