@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/berthos/berth/apps/appimage"
 	"github.com/berthos/berth/apps/compile"
@@ -101,6 +102,9 @@ func Build(ctx context.Context, dir string, log io.Writer) (*App, error) {
 // Unbuilt stands for the digest of an image that is not there yet.
 const Unbuilt = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
+// waitDelay is how long what a killed build left open may hold us up.
+const waitDelay = time.Second
+
 // build fills stage by the manifest's command, or as a Go program.
 func build(ctx context.Context, m manifest.Manifest, dir, stage string, log io.Writer) error {
 	argv, env := m.Build, os.Environ()
@@ -112,7 +116,14 @@ func build(ctx context.Context, m manifest.Manifest, dir, stage string, log io.W
 	cmd.Dir = dir
 	cmd.Env = append(env, EnvOut+"="+stage)
 	cmd.Stdout, cmd.Stderr = log, log
+	// What the command started ends with it when the build is interrupted.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = waitDelay
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		return fmt.Errorf("cannot build app %q: %w", m.Name, context.Cause(ctx))
+	}
 	if errors.Is(err, exec.ErrNotFound) {
 		return hint.Errorf("install it, or name another command under build: in "+ManifestName, "cannot build app %q: %w", m.Name, err)
 	}

@@ -1,6 +1,8 @@
 package appbuild
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -64,6 +66,33 @@ func TestUselessResults(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", command, err, want)
 		}
+	}
+}
+
+// TestInterruptedBuild: nothing that a build started outlives it.
+func TestInterruptedBuild(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	dir := app(t, "(echo up; exec sleep 1000) & wait")
+	go func() {
+		_, err := Build(ctx, dir, w) // the pipe is the child's own standard output
+		w.Close()
+		done <- err
+	}()
+	if _, err := io.ReadFull(r, make([]byte, 3)); err != nil { // "up"
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := io.ReadAll(r); err != nil { // ends when its last writer has
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Build = %v, want the cancellation", err)
 	}
 }
 
