@@ -37,6 +37,7 @@ type code struct {
 	ready   bool // unpacked and verified
 	awaited bool // it was sent since the last Start that took it
 	users   int
+	gone    chan struct{} // while it is being removed: closed when it is
 }
 
 func newCodes(sys *System) *codes { return &codes{sys: sys, held: map[string]*code{}} }
@@ -74,10 +75,16 @@ func (c *codes) receive(h link.StreamHeader, r io.Reader) error {
 	return nil
 }
 
-// reserve makes an entry for an image that is about to come.
+// reserve makes an entry for an image that is about to come. One that is being
+// removed, since its last app has ended, is waited for and then comes anew.
 func (c *codes) reserve(digest string) (known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for e := c.held[digest]; e != nil && e.gone != nil; e = c.held[digest] {
+		c.mu.Unlock()
+		<-e.gone
+		c.mu.Lock()
+	}
 	if e := c.held[digest]; e != nil {
 		if !e.ready {
 			return false, errors.New("the same image is being received already")
@@ -122,8 +129,11 @@ func (c *codes) forget(digest string) {
 	_ = c.sys.Unmount(codePath(digest))
 	_ = c.sys.RemoveAll(codePath(digest))
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.held[digest]; e != nil && e.gone != nil {
+		close(e.gone)
+	}
 	delete(c.held, digest)
-	c.mu.Unlock()
 }
 
 // use returns the folder with an app's code and what gives it back.
@@ -151,7 +161,9 @@ func (c *codes) release(digest string) {
 	e := c.held[digest]
 	e.users--
 	last := e.users == 0 && !e.awaited
-	e.ready = !last
+	if last {
+		e.ready, e.gone = false, make(chan struct{})
+	}
 	c.mu.Unlock()
 	if last {
 		c.forget(digest)
