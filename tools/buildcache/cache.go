@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
+
+	"github.com/berthos/berth/host/hint"
 )
 
 // A Cache is one such folder. It may be shared by any number of processes.
@@ -49,19 +52,46 @@ func Dir(getenv func(string) string) (string, error) {
 	return "", errors.New("cannot place the build cache: none of BERTH_CACHE, XDG_CACHE_HOME and HOME is set")
 }
 
-// Open prepares a cache in dir.
+// advice is for a cache that cannot be used.
+const advice = "name a folder of your own: BERTH_CACHE=DIR"
+
+// Open prepares a cache in dir. What is in it becomes part of images, so it must
+// be nobody else's: whoever may write there can also write what its records say.
 func Open(dir string) (*Cache, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, hint.Errorf(advice, "cannot use the build cache %s: %w", dir, err)
+	}
+	if err := own(dir); err != nil {
+		return nil, hint.Errorf(advice, "cannot trust the build cache %s: %w", dir, err)
+	}
 	for _, sub := range []string{locks, unfinished} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			return nil, fmt.Errorf("cannot use the build cache %s: %w", dir, err)
+			return nil, hint.Errorf(advice, "cannot use the build cache %s: %w", dir, err)
 		}
 	}
 	probe, err := os.CreateTemp(filepath.Join(dir, unfinished), "probe-")
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the build cache %s: %w", dir, err)
+		return nil, hint.Errorf(advice, "cannot use the build cache %s: %w", dir, err)
 	}
 	probe.Close()
 	return &Cache{dir: dir}, os.Remove(probe.Name())
+}
+
+// own refuses a folder of another user (root's is trusted), and one that every
+// user may write to.
+func own(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if me := uint32(os.Geteuid()); ok && st.Uid != me && st.Uid != 0 {
+		return fmt.Errorf("it belongs to uid %d, and you are uid %d", st.Uid, me)
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		return errors.New("every user may write to it")
+	}
+	return nil
 }
 
 // Folders of a cache beside the results, which are in <kind>/<key>.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/berthos/berth/host/hint"
 )
 
 func open(t *testing.T) *Cache {
@@ -212,6 +214,30 @@ func TestUnusableFolder(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(file, "cache")); err == nil || !strings.HasPrefix(err.Error(), "cannot use the build cache "+file) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestFolderOfOthers: whoever may write to the cache decides what is in images.
+func TestFolderOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "every user may write to it") || hint.Of(err) == "" {
+		t.Errorf("a folder that every user may write to: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return // only root can give a folder away
+	}
+	foreign := t.TempDir()
+	if err := os.Chown(foreign, 4242, 4242); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(foreign); err == nil || !strings.Contains(err.Error(), "it belongs to uid 4242") {
+		t.Errorf("another user's folder: %v", err)
+	}
+	if files, err := os.ReadDir(foreign); err != nil || len(files) > 0 {
+		t.Errorf("something was made there: %v, %v", files, err)
 	}
 }
 
