@@ -30,7 +30,7 @@ demo: image ## boot a microVM, one allowed write, one denied write, and what enf
 	@scripts/demo
 
 test: check image test-image ## every test
-	$(GO) run $(GOTESTSUM) --format pkgname-and-test-fails --hide-summary skipped -- -timeout 40m ./...
+	$(GO) run $(GOTESTSUM) --format pkgname-and-test-fails -- -timeout 40m ./...
 
 check: setup ## gofmt, go vet, staticcheck
 	@files=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$files" ] || { echo "not formatted: $$files"; exit 1; }

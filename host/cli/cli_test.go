@@ -146,3 +146,30 @@ func running(found []control.Description, app string) bool {
 	}
 	return false
 }
+
+// endless is a JSON string that never ends; read counts what was taken of it.
+type endless struct{ read int64 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	if e.read == 0 {
+		p[0] = '"'
+	}
+	e.read += int64(len(p))
+	return len(p), nil
+}
+
+// TestEndlessInput: input on stdin is bounded before memory is taken for it.
+func TestEndlessInput(t *testing.T) {
+	var out, errs bytes.Buffer
+	in := &endless{}
+	code := cli.Run(t.Context(), cli.World{Args: []string{"rpc", "app", "--export", "x", "--input", "-"}, In: in, Out: &out, Err: &errs})
+	if code != cli.ExitUsage || !strings.Contains(errs.String(), "more than 8 MiB") || !strings.Contains(errs.String(), "hint: ") {
+		t.Errorf("exit code %d, stderr %q", code, &errs)
+	}
+	if in.read > 32<<20 {
+		t.Errorf("%d bytes were read", in.read)
+	}
+}

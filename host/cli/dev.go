@@ -14,6 +14,8 @@ import (
 
 	"github.com/berthos/berth/host/appbuild"
 	"github.com/berthos/berth/host/control"
+	"github.com/berthos/berth/host/files"
+	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/sandbox"
 )
 
@@ -172,7 +174,10 @@ func (r *devRun) reload(ctx context.Context, dir string) {
 		return
 	}
 	if err != nil {
-		r.say("not reloaded, the former app goes on: %v", err)
+		r.say("not reloaded: %v", err)
+		if advice := hint.Of(err); advice != "" {
+			r.say("hint: %s", advice)
+		}
 		return
 	}
 	if string(app.Encoded) == string(r.current().Encoded) {
@@ -240,7 +245,11 @@ func (r *devRun) event(e sandbox.Event) {
 	case e.Failed != nil:
 		r.say("app %s does not run: %s: %s", e.App, visible(e.Failed.Step), visible(e.Failed.Reason))
 	case e.Refused != nil:
-		r.say("refused: %s %s in %s: programs of this host execute what has this name", e.Refused.Op, visible(e.Refused.Name), visible(e.Refused.HostDir))
+		why := "programs of this host execute what has this name"
+		if files.Excluded(r.f.exclude, e.Refused.Name) {
+			why = "the name is excluded"
+		}
+		r.say("refused: %s %s in %s: %s", e.Refused.Op, visible(e.Refused.Name), visible(e.Refused.HostDir), why)
 	case e.Ended != nil && e.Ended.Console != "":
 		r.say("the guest's last lines:")
 		for line := range strings.Lines(e.Ended.Console) {

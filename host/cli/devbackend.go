@@ -19,7 +19,7 @@ func (r *devRun) Describe() control.Description {
 	app, info := r.current(), r.info()
 	d := control.App{Name: app.Manifest.Name, Policy: info.Policy, Manifest: app.File, Exports: info.Exports}
 	for _, s := range r.sb.Shares() {
-		d.Shares = append(d.Shares, control.Share{HostDir: s.HostDir, Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly})
+		d.Shares = append(d.Shares, control.Share{HostDir: s.HostDir, Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: r.f.exclude})
 	}
 	return control.Description{
 		ID: r.sb.ID(), PID: r.pid(), Machine: r.how, Image: r.image, Started: r.sb.Started(), Apps: []control.App{d},

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -152,6 +154,9 @@ func (f findings) print(out io.Writer) {
 
 // chooseMachine picks a machine by name for an image.
 func chooseMachine(ctx context.Context, w World, name string, img *image.Image) (choose.Choice, error) {
+	if !slices.Contains(choose.Names(), name) {
+		return choose.Choice{}, fail(ExitUsage, "machines: "+strings.Join(choose.Names(), ", "), "cannot use machine %q: there is none of this name", name)
+	}
 	c, err := choose.Machine(ctx, choose.Host{Image: img, Trying: func(what string) { fmt.Fprintln(w.Err, what+" …") }}, name)
 	if err != nil {
 		return c, &failure{code: ExitMachine, err: err}

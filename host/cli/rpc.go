@@ -243,9 +243,9 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 }
 
 func explainContext(d control.App, p policy.Policy) denial.Context {
-	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.HostExecuted}
+	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.HostExecuted, Excluded: files.Excluded}
 	for _, s := range d.Shares {
-		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly})
+		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: s.Exclude})
 	}
 	return c
 }
@@ -259,6 +259,9 @@ func checkExport(d control.App, name string) error {
 		names = append(names, e.Name)
 	}
 	slices.Sort(names)
+	if len(names) == 0 {
+		return fail(ExitFailed, "what berth dev printed says why", "cannot call app %q: it is not running", d.Name)
+	}
 	has := "it exports " + strings.Join(names, ", ")
 	if name == "" {
 		return fail(ExitUsage, has, "cannot call app %q: --export is missing", d.Name)

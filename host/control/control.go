@@ -78,6 +78,7 @@ type Share struct {
 	Path     string   `json:"path"`
 	Aliases  []string `json:"aliases,omitempty"`
 	ReadOnly bool     `json:"read_only,omitempty"`
+	Exclude  []string `json:"exclude,omitempty"`
 }
 
 func writeLine(w io.Writer, v any) error {

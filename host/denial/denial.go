@@ -27,6 +27,7 @@ type Share struct {
 	Path     string
 	Aliases  []string
 	ReadOnly bool
+	Exclude  []string // names that do not exist for the app
 }
 
 // Context is what an explanation needs besides the error.
@@ -39,6 +40,8 @@ type Context struct {
 	// HostExecuted reports whether hosts execute what is at a place below a
 	// share, so that the share refuses changes there; nil: no place is such.
 	HostExecuted func(rel string) bool
+	// Excluded reports whether a share's excluded names cover such a place.
+	Excluded func(exclude []string, rel string) bool
 }
 
 // Denial is one explained refusal. Fix is empty when none exists.
@@ -68,8 +71,10 @@ func Explain(c Context, e protocol.Error) (Denial, bool) {
 		return Denial{}, false
 	}
 	e = c.about(e)
-	if d, ok := c.hostExecuted(e); ok {
-		return d, true
+	for _, special := range []func(protocol.Error) (Denial, bool){c.network, c.byName, c.besideShares} {
+		if d, ok := special(e); ok {
+			return d, true
+		}
 	}
 	switch e.Errno {
 	case "EACCES":
@@ -97,25 +102,6 @@ func (c Context) about(e protocol.Error) protocol.Error {
 	return e
 }
 
-// hostExecuted explains a change that the share refused because of the name: a
-// policy that grants the folder does not grant these.
-func (c Context) hostExecuted(e protocol.Error) (Denial, bool) {
-	guest := c.guestPath(e.Path)
-	share, shared := c.share(guest)
-	grant, granted := covering(c.Policy, guest)
-	refused := e.Errno == "EACCES" || e.Errno == "EROFS" || e.Errno == "EPERM" || e.Errno == "EBUSY"
-	if !refused || !shared || share.ReadOnly || !granted || grant.Access != policy.Write || e.Access == protocol.AccessRead ||
-		c.HostExecuted == nil || !c.HostExecuted(strings.TrimPrefix(guest[len(share.Path):], "/")) {
-		return Denial{}, false
-	}
-	return Denial{
-		Denied: call(e),
-		By:     "the shared folder: programs of the host execute what has this name (" + e.Errno + ")",
-		Rule:   fmt.Sprintf("filesystem:write:%s covers %s, but names such as .git/hooks, .envrc and .vscode are read-only in a shared folder", grant.Path, quote(e.Path)),
-		Fix:    "the owner of the folder may make this change on the host; retrying will not help",
-	}, true
-}
-
 // access explains EACCES: Landlock where no rule covers the path, else the
 // permissions of the file itself.
 func (c Context) access(e protocol.Error) Denial {
@@ -137,8 +123,8 @@ func (c Context) access(e protocol.Error) Denial {
 		d.Fix = c.add(policy.Write, guest)
 	default:
 		d.By = c.landlock(e)
-		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", wanted(e), quote(path.Dir(guest)))
-		d.Fix = c.add(wanted(e), guest)
+		d.Rule = fmt.Sprintf("no %s capability covers %s", wanted(e), quote(path.Dir(guest)))
+		d.Fix = c.add(policy.Access(e.Access), guest)
 	}
 	return d
 }
@@ -195,8 +181,14 @@ func (c Context) landlock(e protocol.Error) string {
 // add words the fix, or returns "" where no scope may name the place.
 func (c Context) add(access policy.Access, guest string) string {
 	scope := scopeFor(guest)
+	if guest == "/app" || strings.HasPrefix(guest, "/app/") {
+		return "none available: an app cannot change its own code"
+	}
 	if scope == "" {
 		return ""
+	}
+	if access != policy.Read && access != policy.Write { // the app did not say what for
+		return fmt.Sprintf("the owner of this sandbox may add \"filesystem:read:%[1]s\", or to write \"filesystem:write:%[1]s\", to %[2]s and start it again; retrying will not help", scope, c.Manifest)
 	}
 	return fmt.Sprintf("the owner of this sandbox may add \"filesystem:%s:%s\" to %s and start it again; retrying will not help", access, scope, c.Manifest)
 }
@@ -266,11 +258,11 @@ func call(e protocol.Error) string {
 	return fmt.Sprintf("%s on %s (%s)", op, quote(e.Path), e.Errno)
 }
 
-func wanted(e protocol.Error) policy.Access {
-	if e.Access == protocol.AccessWrite {
-		return policy.Write
+func wanted(e protocol.Error) string {
+	if e.Access == "" {
+		return "filesystem"
 	}
-	return policy.Read
+	return "filesystem:" + e.Access
 }
 
 // quote leaves ordinary paths as they are and makes hostile ones one line.

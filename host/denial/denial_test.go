@@ -16,7 +16,8 @@ func testContext() Context {
 		}},
 		Digest:       strings.Repeat("9c41", 16),
 		Manifest:     "apps/filesystem/berth.yml",
-		Shares:       []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}}},
+		Shares:       []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}, Exclude: []string{".env"}}},
+		Excluded:     func(exclude []string, rel string) bool { return len(exclude) == 1 && rel == "out/.env" },
 		HostExecuted: func(rel string) bool { return rel == "out/.envrc" },
 	}
 }
@@ -54,6 +55,16 @@ func TestExplain(t *testing.T) {
 			"/home/u/project/out/.envrc", "programs of the host execute", "read-only in a shared folder", "on the host"},
 		{"the same, mounted read-only", system("open", "out/.envrc", "EROFS", "write"),
 			"out/.envrc", "programs of the host execute", "read-only in a shared folder", "on the host"},
+		{"a port that is not granted", system("dial", "127.0.0.1:81", "EACCES", ""),
+			"dial(2) on 127.0.0.1:81 (EACCES)", "Landlock", "no network:connect capability covers port 81", `"network:connect:81"`},
+		{"no network at all", system("listen", "[::1]:80", "EPERM", ""),
+			"listen(2) on [::1]:80 (EPERM)", "system call filter", "no network:bind capability covers port 80", `"network:bind:80"`},
+		{"an excluded name", system("open", "out/.env", "EROFS", "write"),
+			"out/.env", "this name is excluded", "--exclude .env", "start it without"},
+		{"the app's own code", system("open", "/app/x", "EROFS", "write"),
+			"/app/x", "read-only (EROFS)", "covers /app", "cannot change its own code"},
+		{"an app that does not say what for", system("open", "/tmp/x", "EACCES", ""),
+			"open(2) on /tmp/x", "Landlock", "no filesystem capability covers /tmp", `"filesystem:write:/tmp"`},
 		{"a filtered system call", system("mount", "", "EPERM", ""),
 			"mount(2) (EPERM)", `system call filter "base"`, "no capability grants", "none available"},
 		{"rename out of a grant", protocol.Error{Code: protocol.CodeSystem, Op: "rename", Path: "/workspace/out/a", NewPath: "/tmp/b", Errno: "EXDEV"},
@@ -105,5 +116,16 @@ func TestReadOnlyWorkspace(t *testing.T) {
 	d, ok := Explain(c, system("open", "out/a", "EROFS", "write"))
 	if !ok || !strings.Contains(d.Rule, ":ro") {
 		t.Errorf("got %v %v, want the :ro of the share named", d, ok)
+	}
+}
+
+func TestSeveralShares(t *testing.T) {
+	c := Context{
+		Policy: policy.Policy{Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}},
+		Shares: []Share{{Path: "/workspace/a"}, {Path: "/workspace/b"}},
+	}
+	d, ok := Explain(c, system("open", "hello.txt", "EROFS", "write"))
+	if !ok || !strings.Contains(d.Rule, "holds only the shared folders /workspace/a, /workspace/b") {
+		t.Errorf("got %v %v, want the folders named", d, ok)
 	}
 }

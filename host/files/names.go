@@ -47,6 +47,12 @@ func HostExecuted(rel string) bool {
 	return err == nil && n.protected(rel, false)
 }
 
+// Excluded reports whether excluded names cover a place below a shared folder.
+func Excluded(exclude []string, rel string) bool {
+	n, err := newNames(exclude, true)
+	return err == nil && n.hidden(rel)
+}
+
 // hidden reports whether one component of the place is excluded.
 func (n *names) hidden(rel string) bool {
 	if len(n.exclude) == 0 && !n.aliases {

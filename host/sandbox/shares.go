@@ -117,7 +117,7 @@ func resolve(dir string) (string, error) {
 		return "", fmt.Errorf("cannot share %s: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return "", hint.Errorf("share the folder that holds it: "+filepath.Dir(real), "cannot share %s: it is not a folder", dir)
+		return "", hint.Errorf("give a folder", "cannot share %s: it is not a folder", dir)
 	}
 	if err := unix.Access(real, unix.R_OK|unix.X_OK); err != nil {
 		return "", hint.Errorf("run berth as the user who owns it", "cannot share %s: %w", dir, err)
