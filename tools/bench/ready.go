@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/berthos/berth/host/image"
 	"github.com/berthos/berth/host/machine/qemu"
@@ -20,16 +18,10 @@ func (b *bench) ready(ctx context.Context, img *image.Image, app sandbox.App) er
 		return err
 	}
 	defer sb.Close(ctx)
-	out, err := sb.Call(ctx, sandbox.CallRequest{App: "bench", Export: "tsc", Input: json.RawMessage(`{}`)})
+	n, err := number(ctx, sb, "tsc")
 	if err != nil {
 		return err
 	}
-	var n struct {
-		N uint64 `json:"n"`
-	}
-	if err := json.Unmarshal(out, &n); err != nil {
-		return fmt.Errorf("cannot read the counter: %w", err)
-	}
-	b.add(figure{Name: "guest instructions to an app's first call", Value: float64(n.N) / 1e6, Unit: "M"})
+	b.add(figure{Name: "guest instructions to an app's first call", Value: float64(n) / 1e6, Unit: "M"})
 	return nil
 }

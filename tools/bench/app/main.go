@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	berth "github.com/berthos/berth/sdk/go"
 	"github.com/berthos/berth/tools/bench/tsc"
@@ -26,6 +27,13 @@ func run(ctx context.Context) int {
 	berth.Export(app, "echo", "Returns its input.", func(_ context.Context, in text) (text, error) { return in, nil })
 	berth.Export(app, "tsc", "Returns the time stamp counter.", func(context.Context, struct{}) (number, error) {
 		return number{tsc.Read()}, nil
+	})
+	berth.Export(app, "memory", "Returns how many bytes of the guest's memory are not free.", func(context.Context, struct{}) (number, error) {
+		var info syscall.Sysinfo_t
+		if err := syscall.Sysinfo(&info); err != nil {
+			return number{}, err
+		}
+		return number{(uint64(info.Totalram) - uint64(info.Freeram)) * uint64(info.Unit)}, nil
 	})
 	berth.Export(app, "copy", "Sends its raw stream back.", func(ctx context.Context, _ struct{}) (number, error) {
 		s, err := berth.Stream(ctx)
