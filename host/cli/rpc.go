@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,7 +122,7 @@ func call(ctx context.Context, w World, c control.Client, d control.App, q proto
 	}
 	on := func(m protocol.Message) {
 		if m.Type == protocol.TypeProgress {
-			fmt.Fprintf(w.Err, "progress: %g of %g %s\n", m.Value, m.Total, visible(m.Text))
+			fmt.Fprintf(w.Err, "progress: %s of %s %s\n", plain(m.Value), plain(m.Total), visible(m.Text))
 		} else if m.Type == protocol.TypeLog {
 			fmt.Fprintf(w.Err, "%s: %s\n", visible(m.Level), visible(m.Text))
 		}
@@ -139,6 +140,9 @@ func call(ctx context.Context, w World, c control.Client, d control.App, q proto
 	}
 	return out, <-copied
 }
+
+// plain writes a number without an exponent: most count bytes.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func rawStream(ctx context.Context, w World, c control.Client, app, id string) error {
 	conn, err := c.Open(ctx, app)

@@ -29,7 +29,7 @@ func PrivateFolder(stateDir, app string) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(base), 0o700); err != nil {
-		return "", fmt.Errorf("cannot make %s: %w", filepath.Dir(base), err)
+		return "", hint.Errorf("set XDG_DATA_HOME to a folder of your own, or share one: --workspace DIR", "cannot make the app's private folder: %w", err)
 	}
 	if err := safeAbove(filepath.Dir(base)); err != nil {
 		return "", err

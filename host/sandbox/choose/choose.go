@@ -142,7 +142,7 @@ func (h Host) tryKVM(ctx context.Context, key string) (proof, error) {
 	if !r.OK {
 		p.Reason = "KVM does not work here: " + r.Reason
 	}
-	return p, h.State.remember(p)
+	return h.State.keep(p), nil
 }
 
 // kvmKey names everything on which the outcome depends.

@@ -64,7 +64,7 @@ func (s *State) read() (file, error) {
 		return file{Schema: stateSchema}, nil
 	}
 	if err != nil {
-		return file{}, fmt.Errorf("cannot read state: %w", err)
+		return file{}, hint.Errorf("remove it, or set XDG_STATE_HOME to a folder of your own", "cannot read state: %w", err)
 	}
 	defer f.Close()
 	var st unix.Stat_t
@@ -156,6 +156,15 @@ func (s *State) remember(p proof) error {
 		c.KVM = append(c.KVM, p)
 		c.KVM = c.KVM[max(0, len(c.KVM)-maxProofs):]
 	})
+}
+
+// keep remembers p where it can: a home that cannot be written costs a trial at
+// each start, and says so.
+func (s *State) keep(p proof) proof {
+	if err := s.remember(p); err != nil {
+		p.Reason += "; the next start tries again: " + err.Error()
+	}
+	return p
 }
 
 func (s *State) proof(key string) (proof, bool, error) {

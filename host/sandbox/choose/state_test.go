@@ -107,3 +107,18 @@ func writeMode(path string, mode os.FileMode) error {
 	}
 	return os.Chmod(path, mode)
 }
+
+// TestNothingCanBeRemembered: a home that cannot be written stops no start.
+func TestNothingCanBeRemembered(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &State{path: filepath.Join(file, "berth", "machines.json")}
+	if p := s.keep(proof{Key: "k", OK: true, Reason: "tried"}); !p.OK || !strings.HasPrefix(p.Reason, "tried; the next start tries again: cannot remember") {
+		t.Errorf("%+v, want the outcome and why it was not remembered", p)
+	}
+	if p := testState(t).keep(proof{Key: "k", OK: true, Reason: "tried"}); p.Reason != "tried" { // control
+		t.Errorf("%+v, want the outcome alone", p)
+	}
+}
