@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/machine/stub"
@@ -24,6 +25,10 @@ import (
 
 // version is set by the release build.
 var version = "0.1.0-dev"
+
+// patience is how long berth may take to end in order after a signal. It takes
+// longer if nobody reads what it prints; its keepers then remove the sandboxes.
+const patience = 10 * time.Second
 
 func main() { os.Exit(run(os.Args)) }
 
@@ -33,7 +38,10 @@ func run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends berth at once
+	context.AfterFunc(ctx, func() {
+		stop() // a second signal ends berth at once
+		time.AfterFunc(patience, func() { os.Exit(cli.ExitFailed) })
+	})
 	dir, err := os.Getwd()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth: cannot find the working directory:", err)

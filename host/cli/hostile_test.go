@@ -137,3 +137,16 @@ func TestLostResultIsAFailure(t *testing.T) {
 		t.Errorf("exit code %d, %q; want a failure", code, stderr)
 	}
 }
+
+// TestInterruptedWhileReading: Ctrl-C ends berth also while it waits for stdin.
+func TestInterruptedWhileReading(t *testing.T) {
+	in, never := io.Pipe()
+	defer never.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var errs bytes.Buffer
+	code := cli.Run(ctx, cli.World{Args: []string{"rpc", "app", "--export", "x", "--input", "-"}, In: in, Out: io.Discard, Err: &errs})
+	if code != cli.ExitFailed || !strings.Contains(errs.String(), "cannot read the input from stdin: context canceled") {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+}

@@ -58,7 +58,7 @@ Exit codes: 0 done, 2 the input is not understood, 3 the sandbox refused,
 }
 
 func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
-	input, err := rpcInput(w.In, f)
+	input, err := rpcInput(ctx, w.In, f)
 	if err != nil {
 		return err
 	}
@@ -88,14 +88,14 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 
 // rpcInput returns the input as one JSON value; its size is checked while it
 // is read.
-func rpcInput(in io.Reader, f rpcFlags) (json.RawMessage, error) {
+func rpcInput(ctx context.Context, in io.Reader, f rpcFlags) (json.RawMessage, error) {
 	raw := []byte(f.input)
 	if f.input == "-" {
 		if f.stream {
 			return nil, fail(ExitUsage, "give the input as an argument", "cannot read both the input and the raw stream from stdin")
 		}
 		var err error
-		if raw, err = io.ReadAll(io.LimitReader(in, protocol.MaxMessage+1)); err != nil {
+		if raw, err = readUnless(ctx, io.LimitReader(in, protocol.MaxMessage+1)); err != nil {
 			return nil, fmt.Errorf("cannot read the input from stdin: %w", err)
 		}
 	}
@@ -110,6 +110,22 @@ func rpcInput(in io.Reader, f rpcFlags) (json.RawMessage, error) {
 		return nil, fail(ExitUsage, `an object is expected, such as '{"path":"hello.txt"}'`, "cannot send input: it is not JSON: %w", err)
 	}
 	return v, nil
+}
+
+// readUnless reads all of r, unless ctx ends first: a read of a terminal or a
+// pipe cannot be interrupted.
+func readUnless(ctx context.Context, r io.Reader) (raw []byte, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		raw, err = io.ReadAll(r)
+	}()
+	select {
+	case <-done:
+		return raw, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // call makes the call and, if asked for, serves its raw stream.
