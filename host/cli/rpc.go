@@ -114,15 +114,19 @@ func rpcInput(ctx context.Context, in io.Reader, f rpcFlags) (json.RawMessage, e
 
 // readUnless reads all of r, unless ctx ends first: a read of a terminal or a
 // pipe cannot be interrupted.
-func readUnless(ctx context.Context, r io.Reader) (raw []byte, err error) {
-	done := make(chan struct{})
+func readUnless(ctx context.Context, r io.Reader) ([]byte, error) {
+	type result struct {
+		raw []byte
+		err error
+	}
+	done := make(chan result, 1)
 	go func() {
-		defer close(done)
-		raw, err = io.ReadAll(r)
+		raw, err := io.ReadAll(r)
+		done <- result{raw, err}
 	}()
 	select {
-	case <-done:
-		return raw, err
+	case got := <-done:
+		return got.raw, got.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
