@@ -83,6 +83,14 @@ type Instance interface {
 	Kill()
 }
 
+// MemoryWatcher is an Instance whose apps' memory the machine limits, and not the
+// guest, so that only it knows why one was killed.
+type MemoryWatcher interface {
+	// OutOfMemory reports whether a process of the app was killed for its memory
+	// limit since it was last asked.
+	OutOfMemory(app string) bool
+}
+
 // End says how an instance ended.
 type End struct {
 	Reason  string // one line: "guest kernel panic: …", "signal: killed", "" if it ended in order

@@ -366,6 +366,9 @@ func startError(f *link.Failed) error {
 }
 
 func (s *Sandbox) onExited(a *app, e *link.Exited) {
+	if w, ok := s.instance.(machine.MemoryWatcher); ok && w.OutOfMemory(e.App) && strings.HasPrefix(e.Status, "signal: killed") {
+		e.Status += fmt.Sprintf(" (out of memory: its limit is %d MiB)", a.policy.Limits.MemoryMB)
+	}
 	s.change(a, func() {
 		a.ready, a.gone, a.left = false, e.Status, e.RestartMillis == 0
 		if e.RestartMillis == 0 && a.over == nil {

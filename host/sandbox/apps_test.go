@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/policy"
+	guest "github.com/berthos/berth/init/sandbox"
 	"github.com/berthos/berth/sdk/protocol"
 )
 
@@ -78,6 +80,14 @@ func TestAppDiesInACall(t *testing.T) {
 		contains(t, err, "permission denied")
 		_, err = r.call("die", obj{"code": -1})
 		contains(t, err, `app "probe" ended`, "killed")
+		if strings.Contains(err.Error(), "out of memory") {
+			t.Errorf("SIGKILL is taken for a lack of memory: %v", err)
+		}
+		if !slices.Contains(r.Apps()[0].Enforced.Steps, guest.StepCgroup) {
+			return // nothing limits its memory
+		}
+		_, err = r.call("die", obj{"code": -2})
+		contains(t, err, `app "probe" ended`, "out of memory: its limit is 128 MiB")
 	})
 }
 

@@ -3,7 +3,6 @@ package boot
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/berthos/berth/init/cgroup"
@@ -28,21 +27,5 @@ func appCgroup(app string, limits policy.Limits) (*group, error) {
 		return nil, errors.Join(errors.New(strings.Join(g.Missing, "; ")), g.Remove())
 	}
 	dirs := g.Dirs()
-	return &group{procs: g.Procs(), oom: func() bool { return oomKilled(dirs) }, remove: g.Remove}, nil
-}
-
-// oomKilled reads the kernel's count of processes killed for a memory limit.
-func oomKilled(dirs []string) bool {
-	for _, dir := range dirs {
-		raw, err := os.ReadFile(filepath.Join(dir, "memory.events"))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(raw)) {
-			if n, ok := strings.CutPrefix(line, "oom_kill "); ok && strings.TrimSpace(n) != "0" {
-				return true
-			}
-		}
-	}
-	return false
+	return &group{procs: g.Procs(), oom: func() bool { return cgroup.OOMKills(dirs) > 0 }, remove: g.Remove}, nil
 }

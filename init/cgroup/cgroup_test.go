@@ -103,11 +103,18 @@ func TestMemory(t *testing.T) {
 	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || status.Signal() != unix.SIGKILL {
 		t.Errorf("256 MiB under a limit of 64: %v, want SIGKILL\n%s", cmd.ProcessState, out)
 	}
+	if n := OOMKills(g.Dirs()); n == 0 {
+		t.Error("the kernel counts no process killed for its memory")
+	}
 }
 
 func TestMemoryControl(t *testing.T) {
-	if out, err := create(t, policy.Limits{MemoryMB: 512}).command("eat").CombinedOutput(); err != nil {
+	g := create(t, policy.Limits{MemoryMB: 512})
+	if out, err := g.command("eat").CombinedOutput(); err != nil {
 		t.Errorf("256 MiB under a limit of 512: %v\n%s", err, out)
+	}
+	if n := OOMKills(g.Dirs()); n != 0 {
+		t.Errorf("%d processes were killed for their memory", n)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/machine"
@@ -18,6 +19,9 @@ type groups struct {
 	files  []*os.File // cgroup.procs, for /sbin/init to inherit
 	config string     // its second argument, which says whose they are
 	notes  []string
+
+	mu    sync.Mutex     // guards what follows
+	kills map[string]int // of each app, for its memory, as last counted
 }
 
 // firstGroupFD is the first descriptor after the link in /sbin/init.
@@ -26,7 +30,7 @@ const firstGroupFD = 4
 // makeGroups makes a cgroup for each app. An ordinary user may have none, which
 // is noted; for root it is required.
 func (m *Machine) makeGroups(c machine.Config) (*groups, error) {
-	g := &groups{byApp: map[string]*cgroup.Group{}}
+	g := &groups{byApp: map[string]*cgroup.Group{}, kills: map[string]int{}}
 	config := boot.NativeConfig{Cgroups: []boot.NativeCgroup{}}
 	var dirs []string
 	for _, app := range c.Apps {
@@ -58,6 +62,20 @@ func (m *Machine) makeGroups(c machine.Config) (*groups, error) {
 	raw, err := json.Marshal(config)
 	g.config = string(raw)
 	return g, err
+}
+
+// outOfMemory reports whether the kernel killed a process of an app for its
+// memory since it was last asked.
+func (g *groups) outOfMemory(app string) bool {
+	group := g.byApp[app]
+	if group == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.kills[app]
+	g.kills[app] = cgroup.OOMKills(group.Dirs())
+	return g.kills[app] > before
 }
 
 // remove removes the groups of a sandbox that was not started.

@@ -215,6 +215,9 @@ func (i *instance) Limit(app string, l policy.Limits) error {
 	return nil
 }
 
+// OutOfMemory asks the kernel.
+func (i *instance) OutOfMemory(app string) bool { return i.groups.outOfMemory(app) }
+
 // Wait says nothing for an init that exited as it was told to.
 func (i *instance) Wait() machine.End {
 	end := i.keeper.Wait()
