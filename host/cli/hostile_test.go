@@ -66,7 +66,7 @@ func (h hostile) Why(context.Context, string) error { return nil }
 func (h hostile) Logs(context.Context) <-chan link.LogRecord { return nil }
 
 // callHostile calls an app that answers so, and returns what a user sees.
-func callHostile(t *testing.T, answer string, out io.Writer) (code int, stderr string) {
+func callHostile(t *testing.T, answer string, out io.Writer, flags ...string) (code int, stderr string) {
 	t.Helper()
 	t.Setenv(runtimedir.EnvDir, filepath.Join(t.TempDir(), "run"))
 	root, err := runtimedir.Open(runtimedir.Search{})
@@ -91,7 +91,7 @@ func callHostile(t *testing.T, answer string, out io.Writer) (code int, stderr s
 		}
 	}()
 	var errs bytes.Buffer
-	code = cli.Run(ctx, cli.World{Args: []string{"rpc", "app", "--export", "x"}, In: strings.NewReader(""), Out: out, Err: &errs})
+	code = cli.Run(ctx, cli.World{Args: append([]string{"rpc", "app", "--export", "x"}, flags...), In: strings.NewReader(""), Out: out, Err: &errs})
 	return code, errs.String()
 }
 
@@ -108,6 +108,8 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			_, stderr := callHostile(t, answer, &out)
+			_, asJSON := callHostile(t, answer, &out, "--json")
+			stderr += asJSON
 			for _, r := range out.String() + stderr {
 				if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 {
 					t.Fatalf("the terminal gets %U in %q", r, out.String()+stderr)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +49,7 @@ func logs(ctx context.Context, w World, app, id string, asJSON bool) error {
 
 func printRecord(out io.Writer, r link.LogRecord, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(r)
+		return printJSON(out, r)
 	}
 	if r.Dropped > 0 {
 		if _, err := fmt.Fprintf(out, "[%d lines lost]\n", r.Dropped); err != nil {

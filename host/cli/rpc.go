@@ -242,7 +242,7 @@ func rpcError(w World, d control.App, err error, rs denial.Records, asJSON bool)
 		}
 	}
 	if asJSON {
-		json.NewEncoder(w.Err).Encode(said)
+		printJSON(w.Err, said)
 		return &failure{code: appCode(said), err: errors.New("")}
 	}
 	return fail(appCode(said), "", "%s", visible(said.Error()))
@@ -260,7 +260,7 @@ func appCode(e *protocol.Error) int {
 
 func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 	if asJSON {
-		json.NewEncoder(out).Encode(map[string]denial.Denial{"denial": d})
+		printJSON(out, map[string]denial.Denial{"denial": d})
 		return
 	}
 	fmt.Fprint(out, visibleLines(d.String()))
@@ -291,6 +291,16 @@ func checkExport(d control.App, name string) error {
 		return fail(ExitUsage, has, "cannot call app %q: --export is missing", d.Name)
 	}
 	return fail(ExitNotFound, has, "cannot call app %q: it has no export %q", d.Name, name)
+}
+
+// printJSON writes one line of JSON that steers no terminal.
+func printJSON(out io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, escapeControls(raw))
+	return err
 }
 
 // escapeControls writes characters that steer terminals as JSON escapes. Raw,
