@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -257,6 +256,3 @@ func (r *devRun) event(e sandbox.Event) {
 		}
 	}
 }
-
-// pid is for the description of the sandbox.
-func (r *devRun) pid() int { return os.Getpid() }

@@ -2,7 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/policy"
 )
 
 var _ control.Backend = (*devRun)(nil)
@@ -22,7 +24,7 @@ func (r *devRun) Describe() control.Description {
 		d.Shares = append(d.Shares, control.Share{HostDir: s.HostDir, Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: r.f.exclude})
 	}
 	return control.Description{
-		ID: r.sb.ID(), PID: r.pid(), Machine: r.how, Image: r.image, Started: r.sb.Started(), Apps: []control.App{d},
+		ID: r.sb.ID(), PID: os.Getpid(), Machine: r.how, Image: r.image, Started: r.sb.Started(), Apps: []control.App{d},
 	}
 }
 
@@ -72,7 +74,7 @@ func (r *devRun) shares() ([]sandbox.Share, error) {
 // privateShare is the app's own persistent folder, if it may use one at all.
 func (r *devRun) privateShare() ([]sandbox.Share, error) {
 	for _, p := range r.app.Policy.Paths {
-		if p.Path == "/workspace" || strings.HasPrefix(p.Path, "/workspace/") {
+		if policy.Below(p.Path, "/workspace") {
 			dir, err := files.PrivateFolder("", r.app.Manifest.Name)
 			if err != nil {
 				return nil, err
@@ -85,12 +87,8 @@ func (r *devRun) privateShare() ([]sandbox.Share, error) {
 
 // shareName is the last element of a folder's absolute path.
 func shareName(dir, from string) string {
-	if !strings.HasPrefix(dir, "/") {
-		dir = from + "/" + dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(from, dir)
 	}
-	parts := strings.FieldsFunc(dir, func(c rune) bool { return c == '/' })
-	if len(parts) == 0 {
-		return "root"
-	}
-	return fmt.Sprint(parts[len(parts)-1])
+	return filepath.Base(dir)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/berthos/berth/init/policy"
 )
 
 // mayReload reports whether the app's files are out of its own reach. An app
@@ -24,18 +26,12 @@ func (r *devRun) mayReload(dir string) bool {
 		return false
 	}
 	for _, s := range r.sb.Shares() {
-		if !s.ReadOnly && (within(app, s.HostDir) || within(s.HostDir, app)) {
+		if !s.ReadOnly && (policy.Below(app, s.HostDir) || policy.Below(s.HostDir, app)) {
 			r.say("note: reload on save is off, since the app may write its own files: %s is shared with it", visible(s.HostDir))
 			return false
 		}
 	}
 	return true
-}
-
-// within reports whether p is dir or lies below it; both are absolute and clean.
-func within(p, dir string) bool {
-	rel, err := filepath.Rel(dir, p)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 // settle is how long a folder must be quiet before it is built again: editors

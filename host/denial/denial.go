@@ -96,7 +96,7 @@ func (c Context) about(e protocol.Error) protocol.Error {
 		return e
 	}
 	e.Access = protocol.AccessWrite
-	if g, ok := covering(c.Policy, c.guestPath(e.NewPath)); !ok || g.Access != policy.Write {
+	if g, ok := policy.Covers(c.Policy, c.guestPath(e.NewPath), false); !ok || g.Access != policy.Write {
 		e.Path = e.NewPath
 	}
 	return e
@@ -107,7 +107,7 @@ func (c Context) about(e protocol.Error) protocol.Error {
 func (c Context) access(e protocol.Error) Denial {
 	guest := c.guestPath(e.Path)
 	d := Denial{Denied: call(e)}
-	grant, granted := covering(c.Policy, guest)
+	grant, granted := policy.Covers(c.Policy, guest, false)
 	switch {
 	case granted && !c.recorded(e) && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
 		d.By = "the permissions of the file or its folder on the host, or of a place to which a symbolic link on this path leads (" + string(Inferred) + ")"
@@ -133,7 +133,7 @@ func (c Context) access(e protocol.Error) Denial {
 func (c Context) readOnly(e protocol.Error) Denial {
 	guest := c.guestPath(e.Path)
 	d := Denial{Denied: call(e)}
-	grant, granted := covering(c.Policy, guest)
+	grant, granted := policy.Covers(c.Policy, guest, false)
 	share, shared := c.share(guest)
 	switch {
 	case granted && shared && share.ReadOnly:
@@ -168,7 +168,7 @@ func (c Context) notPermitted(e protocol.Error) Denial {
 // each a mount of its own. Programs copy instead, so it is no denial there.
 func (c Context) crossDevice(e protocol.Error) (Denial, bool) {
 	guest := c.guestPath(e.Path)
-	if _, granted := covering(c.Policy, guest); granted {
+	if _, granted := policy.Covers(c.Policy, guest, false); granted {
 		return Denial{}, false
 	}
 	return c.access(e), true
@@ -181,7 +181,7 @@ func (c Context) landlock(e protocol.Error) string {
 // add words the fix, or returns "" where no scope may name the place.
 func (c Context) add(access policy.Access, guest string) string {
 	scope := scopeFor(guest)
-	if guest == "/app" || strings.HasPrefix(guest, "/app/") {
+	if policy.Below(guest, "/app") {
 		return "none available: an app cannot change its own code"
 	}
 	if scope == "" {
@@ -197,7 +197,7 @@ func (c Context) add(access policy.Access, guest string) string {
 // below a place that scopes may name, or "".
 func scopeFor(guest string) string {
 	for _, root := range []string{"/workspace", "/tmp"} {
-		if guest == root || strings.HasPrefix(guest, root+"/") {
+		if policy.Below(guest, root) {
 			return root
 		}
 	}
@@ -213,8 +213,8 @@ func (c Context) guestPath(name string) string {
 	name = path.Clean(name)
 	for _, s := range c.Shares {
 		for _, alias := range s.Aliases {
-			if rest, ok := strings.CutPrefix(name, alias); ok && (rest == "" || rest[0] == '/') {
-				return s.Path + rest
+			if policy.Below(name, alias) {
+				return s.Path + strings.TrimPrefix(name, alias)
 			}
 		}
 	}
@@ -223,23 +223,11 @@ func (c Context) guestPath(name string) string {
 
 func (c Context) share(guest string) (Share, bool) {
 	for _, s := range c.Shares {
-		if guest == s.Path || strings.HasPrefix(guest, s.Path+"/") {
+		if policy.Below(guest, s.Path) {
 			return s, true
 		}
 	}
 	return Share{}, false
-}
-
-// covering returns the deepest grant at or above name.
-func covering(p policy.Policy, name string) (policy.Path, bool) {
-	var best policy.Path
-	found := false
-	for _, g := range p.Paths {
-		if (name == g.Path || strings.HasPrefix(name, g.Path+"/")) && (!found || len(g.Path) > len(best.Path)) {
-			best, found = g, true
-		}
-	}
-	return best, found
 }
 
 func call(e protocol.Error) string {

@@ -46,7 +46,7 @@ func (c Context) network(e protocol.Error) (Denial, bool) {
 func (c Context) byName(e protocol.Error) (Denial, bool) {
 	guest := c.guestPath(e.Path)
 	share, shared := c.share(guest)
-	grant, granted := covering(c.Policy, guest)
+	grant, granted := policy.Covers(c.Policy, guest, false)
 	refused := e.Errno == "EACCES" || e.Errno == "EROFS" || e.Errno == "EPERM" || e.Errno == "EBUSY"
 	if !refused || !shared || !granted || e.Access == protocol.AccessRead {
 		return Denial{}, false
@@ -83,7 +83,7 @@ func (c Context) besideShares(e protocol.Error) (Denial, bool) {
 			held = append(held, s.Path)
 		}
 	}
-	if _, granted := covering(c.Policy, guest); !granted || len(held) == 0 {
+	if _, granted := policy.Covers(c.Policy, guest, false); !granted || len(held) == 0 {
 		return Denial{}, false
 	}
 	return Denial{

@@ -61,10 +61,7 @@ const (
 // getattr: fid[4] request_mask[8].
 func (r *request) getattr() error {
 	id, _ := r.in.U32(), r.in.U64()
-	if err := r.args(); err != nil {
-		return err
-	}
-	f, err := r.fids.get(id)
+	f, err := r.handle(id)
 	if err != nil {
 		return err
 	}
@@ -116,10 +113,7 @@ func shownMode(st *unix.Statx_t) uint32 {
 // statfs: fid[4].
 func (r *request) statfs() error {
 	id := r.in.U32()
-	if err := r.args(); err != nil {
-		return err
-	}
-	f, err := r.fids.get(id)
+	f, err := r.handle(id)
 	if err != nil {
 		return err
 	}
@@ -140,10 +134,7 @@ func (r *request) statfs() error {
 // readlink: fid[4].
 func (r *request) readlink() error {
 	id := r.in.U32()
-	if err := r.args(); err != nil {
-		return err
-	}
-	f, err := r.fids.get(id)
+	f, err := r.handle(id)
 	if err != nil {
 		return err
 	}

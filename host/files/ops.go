@@ -51,6 +51,15 @@ func (r *request) args() error {
 	return nil
 }
 
+// handle ends the fields of a message about one handle, and returns it. The
+// caller releases it.
+func (r *request) handle(id uint32) (*fid, error) {
+	if err := r.args(); err != nil {
+		return nil, err
+	}
+	return r.fids.get(id)
+}
+
 // qid is how the guest tells files apart. The version is 0, which tells the
 // Linux client to cache no content beyond a mapping: the host edits as well.
 func (r *request) qid(n *beneath.Node) wire.QID {

@@ -169,10 +169,7 @@ func (r *request) fsync() error {
 	if r.in.Left() > 0 {
 		dataOnly = r.in.U32()
 	}
-	if err := r.args(); err != nil {
-		return err
-	}
-	f, err := r.fids.get(id)
+	f, err := r.handle(id)
 	if err != nil {
 		return err
 	}
