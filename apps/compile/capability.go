@@ -3,69 +3,106 @@ package compile
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/init/policy"
 )
 
-// capability adds to p what one capability grants.
-func (c *compiler) capability(p *policy.Policy, of manifest.Capability) {
+// capability adds to r what one capability grants.
+func (c *compiler) capability(r *policy.Rights, of manifest.Capability) {
 	switch of.Kind {
 	case manifest.FilesystemRead:
-		c.read(p, of)
+		c.read(r, of)
 	case manifest.FilesystemWrite:
-		c.write(p, of)
+		c.write(r, of)
+	case manifest.TerminalAttach:
+		r.Terminal = true
+	case manifest.AppInvoke:
+		c.invoke(r, of)
 	case manifest.NetworkConnect:
-		if len(p.Connect) == 0 {
+		if len(r.Connect) == 0 {
 			c.note(of.Pos, "network:connect reaches only ports that the app itself has bound: nothing outside the sandbox can be connected to yet")
 		}
-		p.Connect = append(p.Connect, of.Port())
+		r.Connect = append(r.Connect, of.Port())
 	case manifest.NetworkBind:
-		if len(p.Bind) == 0 {
+		if len(r.Bind) == 0 {
 			c.note(of.Pos, "network:bind opens ports that only the app itself reaches: nothing forwards to them yet")
 		}
-		p.Bind = append(p.Bind, of.Port())
+		r.Bind = append(r.Bind, of.Port())
 	default:
 		c.unbuiltCapability(of)
 	}
 }
 
-func (c *compiler) read(p *policy.Policy, of manifest.Capability) {
+func (c *compiler) read(r *policy.Rights, of manifest.Capability) {
 	switch {
 	case policy.Below(of.Scope, "/context"):
 		c.unbuiltCapability(of)
 	case policy.Below(of.Scope, "/app"):
 		c.note(of.Pos, "%s has no effect: an app can always read its own code", of)
 	default:
-		p.Paths = append(p.Paths, policy.Path{Path: of.Scope, Access: policy.Read})
+		r.Paths = append(r.Paths, policy.Path{Path: of.Scope, Access: policy.Read})
 	}
 }
 
-func (c *compiler) write(p *policy.Policy, of manifest.Capability) {
+func (c *compiler) write(r *policy.Rights, of manifest.Capability) {
 	switch {
 	case policy.Below(of.Scope, "/context"):
 		c.unbuiltCapability(of)
 	case policy.Below(of.Scope, "/app"):
 		c.fail(of.Pos, "write below /workspace, or to the scratch folder in $TMPDIR, which needs no capability", "%s can not be granted: the app's code is read-only", of)
 	default:
-		p.Paths = append(p.Paths, policy.Path{Path: of.Scope, Access: policy.Write})
+		r.Paths = append(r.Paths, policy.Path{Path: of.Scope, Access: policy.Write})
 	}
+}
+
+// invoke adds one app, or one export of it, that may be called.
+func (c *compiler) invoke(r *policy.Rights, of manifest.Capability) {
+	app, export, single := strings.Cut(of.Scope, ".")
+	if app == c.m.Name {
+		c.fail(of.Pos, "remove the line, and call the function itself", "%s: an app does not call itself through the sandbox", of)
+		return
+	}
+	to := policy.Invoke{App: app, Exports: []string{}}
+	if single {
+		to.Exports = append(to.Exports, export)
+	}
+	r.Invoke = append(r.Invoke, to)
+}
+
+// mergeInvokes returns one entry for each app. One without exports allows all.
+func mergeInvokes(list []policy.Invoke) []policy.Invoke {
+	slices.SortStableFunc(list, func(a, b policy.Invoke) int { return cmp.Compare(a.App, b.App) })
+	var merged []policy.Invoke
+	for _, to := range list {
+		if n := len(merged); n > 0 && merged[n-1].App == to.App {
+			last := &merged[n-1]
+			if len(last.Exports) == 0 || len(to.Exports) == 0 {
+				last.Exports = []string{}
+			} else {
+				last.Exports = sorted(append(last.Exports, to.Exports...))
+			}
+			continue
+		}
+		merged = append(merged, to)
+	}
+	return merged
 }
 
 // collapse sorts paths and drops each that another covers with at least its
 // access: rights add up, so it would grant nothing, and an enforcer that makes
 // a read-only mount of it would take something away.
-func (c *compiler) collapse(paths []policy.Path) []policy.Path {
+func collapse(paths []policy.Path) []policy.Path {
 	slices.SortStableFunc(paths, func(a, b policy.Path) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(rank(b), rank(a)))
 	})
 	kept := []policy.Path{}
 	for _, g := range paths {
-		if _, covered := policy.Covers(policy.Policy{Paths: kept}, g.Path, g.Access == policy.Write); !covered {
+		if _, covered := policy.Covers(policy.Policy{Rights: policy.Rights{Paths: kept}}, g.Path, g.Access == policy.Write); !covered {
 			kept = append(kept, g)
 		}
 	}
-	c.noteCovered()
 	return kept
 }
 

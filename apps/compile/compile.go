@@ -5,6 +5,7 @@ package compile
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 
@@ -37,26 +38,13 @@ func Compile(m manifest.Manifest, code string) (policy.Policy, []Note, error) {
 		Version: m.Version,
 		Code:    code,
 		Argv:    argv(m),
-		Class:   policy.ClassBase,
-		Paths:   []policy.Path{},
-		Connect: []uint16{},
-		Bind:    []uint16{},
+		Rights:  c.rights(m.Capabilities, secretNames(m), m.HostExecuted),
 		Limits:  policy.Limits{CPUMilli: m.Resources.CPUMilli, MemoryMB: m.Resources.MemoryMB, Pids: m.Resources.Pids},
-		Exports: exports(m),
+		Exports: []string{},
+		Workers: []policy.Worker{},
 	}
-	for _, of := range m.Capabilities {
-		// A manifest that was put together by hand is held to the grammar too.
-		if _, err := manifest.ParseCapability(of.String()); err != nil {
-			c.fail(of.Pos, "", "%s", err)
-			continue
-		}
-		c.capability(&p, of)
-	}
-	p.Paths = c.collapse(p.Paths)
-	p.Connect, p.Bind = unique(p.Connect), unique(p.Bind)
-	if len(p.Connect)+len(p.Bind) > 0 {
-		p.Class = policy.ClassNetwork
-	}
+	c.noteCovered()
+	c.processes(&p)
 	if len(c.faults) > 0 {
 		return policy.Policy{}, nil, c.faults.Sorted()
 	}
@@ -75,18 +63,66 @@ func argv(m manifest.Manifest) []string {
 	return []string{"/app/" + m.Name}
 }
 
-func exports(m manifest.Manifest) []string {
-	names := make([]string, 0, len(m.Exports))
-	for _, e := range m.Exports {
-		names = append(names, e.Name)
+// rights returns what a list of capabilities allows, and nothing else.
+func (c *compiler) rights(list []manifest.Capability, secrets, hostExecuted []string) policy.Rights {
+	r := policy.Rights{Secrets: secrets, HostExecuted: sorted(hostExecuted)}
+	for _, of := range list {
+		// A manifest that was put together by hand is held to the grammar too.
+		if _, err := manifest.ParseCapability(of.String()); err != nil {
+			c.fail(of.Pos, "", "%s", err)
+			continue
+		}
+		c.capability(&r, of)
 	}
-	slices.Sort(names)
-	return names
+	r.Paths = collapse(r.Paths)
+	r.Connect, r.Bind = sorted(r.Connect), sorted(r.Bind)
+	r.Invoke = mergeInvokes(r.Invoke)
+	return r.WithClass()
 }
 
-func unique(ports []uint16) []uint16 {
-	slices.Sort(ports)
-	return slices.Compact(ports)
+// processes divides the exports: those that ask for less than the app go to
+// workers, one for each set of rights.
+func (c *compiler) processes(p *policy.Policy) {
+	for _, e := range c.m.Exports {
+		if !e.Narrowed {
+			p.Exports = append(p.Exports, e.Name)
+			continue
+		}
+		quiet := &compiler{m: c.m} // what there is to say about a capability was said of the app's
+		r := quiet.rights(e.Capabilities, sorted(e.Secrets), nil)
+		c.addToWorker(p, e.Name, r)
+	}
+	slices.Sort(p.Exports)
+	for i, w := range p.Workers {
+		slices.Sort(w.Exports)
+		p.Workers[i].Name = w.Exports[0]
+	}
+	slices.SortFunc(p.Workers, func(a, b policy.Worker) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (c *compiler) addToWorker(p *policy.Policy, export string, r policy.Rights) {
+	for i, w := range p.Workers {
+		if reflect.DeepEqual(w.Rights, r) {
+			p.Workers[i].Exports = append(w.Exports, export)
+			return
+		}
+	}
+	p.Workers = append(p.Workers, policy.Worker{Rights: r, Exports: []string{export}})
+}
+
+func secretNames(m manifest.Manifest) []string {
+	var names []string
+	for _, s := range m.Secrets {
+		names = append(names, s.Name)
+	}
+	return sorted(names)
+}
+
+// sorted returns list in order and without repetitions.
+func sorted[T cmp.Ordered](list []T) []T {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 type compiler struct {

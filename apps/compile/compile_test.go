@@ -111,7 +111,7 @@ func TestNothingDeclaredIsNothingGranted(t *testing.T) {
 	if err != nil || len(notes) != 0 {
 		t.Fatal(notes, err)
 	}
-	if len(p.Paths)+len(p.Connect)+len(p.Bind) != 0 || p.Class != policy.ClassBase {
+	if len(p.Paths)+len(p.Connect)+len(p.Bind)+len(p.Invoke)+len(p.Secrets)+len(p.HostExecuted) != 0 || p.Terminal || p.Class != policy.ClassBase {
 		t.Errorf("granted %+v", p)
 	}
 }
@@ -122,8 +122,7 @@ func TestOneRefusalEach(t *testing.T) {
 	for _, c := range []string{
 		"filesystem:read:/context", "filesystem:write:/context/a", "filesystem:write:/app", "filesystem:write:/app/cache",
 		"network:host:example.com", "network:peer:other", "browser:navigate:*", "browser:screenshot:*",
-		"github:read:repos", "github:write:issues@octocat/hello-world", "terminal:attach:*", "app:invoke:notes",
-		"context:publish:notes.added", "context:subscribe:notes.*",
+		"github:read:repos", "github:write:issues@octocat/hello-world", 		"context:publish:notes.added", "context:subscribe:notes.*",
 	} {
 		_, _, err := Compile(parse(t, "filesystem:read:/workspace", c), code)
 		var faults manifest.Errors

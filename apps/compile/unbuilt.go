@@ -30,13 +30,12 @@ func (c *compiler) unbuilt() {
 	stop(m.Expose.Browser, "expose.browser", "expose.browser: true")
 	stop(m.Expose.Terminal, "expose.terminal", "expose.terminal: true")
 	stop(m.Expose.Preview, "expose.preview", "expose.preview: true")
-	stop(m.Resources.GPU > 0, "resources.gpu", "resources.gpu")
-	for _, s := range m.Secrets {
-		c.fail(s.Pos, hint, "secret %s: secrets are valid, but this version of berth does not deliver them yet; the app is not started", s.Name)
+	if m.Resources.GPU > 0 {
+		c.fail(m.At("resources.gpu"), "remove the key", "resources.gpu: %d can not be given: no machine of berth passes a GPU through, and none could be kept to one app; the app is not started", m.Resources.GPU)
 	}
-	for _, e := range m.Exports {
-		if e.Narrowed {
-			c.fail(e.Pos, "remove its capabilities, or wait for a version that narrows", "export %s: capabilities of a single export are valid, but this version of berth does not enforce them yet; the app is not started", e.Name)
+	for _, s := range m.Secrets {
+		if s.For != "" {
+			c.fail(s.Pos, hint, "secret %s: for and header are valid, but this version of berth does not add secrets to requests yet; the app is not started", s.Name)
 		}
 	}
 	if len(m.OnAgentReady) > 0 {

@@ -30,6 +30,7 @@ func (d *decoder) export(n node) Export {
 		key{"capabilities", func(n node) {
 			e.Capabilities, e.Narrowed = d.capabilities(n, "the capabilities of an export"), true
 		}},
+		key{"secrets", func(n node) { e.Secrets = d.exportSecrets(n) }},
 	)
 	if _, there := seen["name"]; !there && n.kind == kindMap {
 		d.fail(n.pos, "add name: my_function", "an export has no name")

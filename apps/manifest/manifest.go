@@ -18,6 +18,7 @@ type Manifest struct {
 	Capabilities  []Capability
 	Exports       []Export
 	Secrets       []Secret
+	HostExecuted  []string // names that hosts execute and that the app wants to write all the same
 	OnInstall     []string
 	OnAgentReady  []string
 	Expose        Expose
@@ -59,6 +60,7 @@ type Export struct {
 	Output       []Field
 	Capabilities []Capability // nil: all of the app's
 	Narrowed     bool         // Capabilities was given, perhaps empty
+	Secrets      []string     // of a narrowed export: which of the app's secrets it is given
 }
 
 // Field is one member of an export's input or output.
@@ -128,6 +130,7 @@ const (
 	maxExports      = 128
 	maxFields       = 64
 	maxSecrets      = 64
+	maxHostExecuted = 64
 	maxCommands     = 64
 	maxArgs         = 64
 	maxDescription  = 2048

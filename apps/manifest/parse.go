@@ -49,6 +49,7 @@ func (d *decoder) manifest(n node, m *Manifest) {
 		key{"capabilities", func(n node) { m.Capabilities = d.capabilities(n, "capabilities") }},
 		key{"exports", func(n node) { m.Exports = d.exports(n) }},
 		key{"secrets", func(n node) { m.Secrets = d.secrets(n) }},
+		key{"host_executed", func(n node) { m.HostExecuted = d.hostExecuted(n) }},
 		key{"on_install", func(n node) { m.OnInstall = d.commands(n, "on_install") }},
 		key{"on_agent_ready", func(n node) { m.OnAgentReady = d.commands(n, "on_agent_ready") }},
 		key{"expose", func(n node) { m.Expose = d.expose(n) }},
@@ -76,11 +77,7 @@ func (d *decoder) whole(n node, m *Manifest, seen map[string]Pos) {
 		d.program(m, seen["run"])
 	}
 	for _, e := range m.Exports {
-		for _, c := range e.Capabilities {
-			if !slices.ContainsFunc(m.Capabilities, func(of Capability) bool { return of.Covers(c) }) {
-				d.fail(c.Pos, "add it to the app's capabilities, or remove it here", "export %s asks for %s, which the app's own capabilities do not cover", e.Name, c)
-			}
-		}
+		d.wholeExport(m, e)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 func testContext() Context {
 	return Context{
-		Policy: policy.Policy{App: "filesystem", Class: "base", Paths: []policy.Path{
+		Policy: policy.Policy{App: "filesystem", Rights: policy.Rights{Class: "base", Paths: []policy.Path{
 			{Path: "/workspace/docs", Access: policy.Read},
 			{Path: "/workspace/out", Access: policy.Write},
-		}},
+		}}},
 		Digest:       strings.Repeat("9c41", 16),
 		Manifest:     "apps/filesystem/berth.yml",
 		Shares:       []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}, Exclude: []string{".env"}}},
@@ -121,7 +121,7 @@ func TestReadOnlyWorkspace(t *testing.T) {
 
 func TestSeveralShares(t *testing.T) {
 	c := Context{
-		Policy: policy.Policy{Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}},
+		Policy: policy.Policy{Rights: policy.Rights{Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}}},
 		Shares: []Share{{Path: "/workspace/a"}, {Path: "/workspace/b"}},
 	}
 	d, ok := Explain(c, system("open", "hello.txt", "EROFS", "write"))

@@ -161,8 +161,8 @@ func (w world) probe(t testing.TB, mode string, edit func(*policy.Policy)) sandb
 	code, _, err := appimage.Build(&img, dir)
 	must(t, err)
 	p := policy.Policy{
-		Schema: policy.Schema, App: "probe", Version: "1.0.0", Code: code, Argv: []string{"/app/probe"}, Class: "base",
-		Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}, Connect: []uint16{}, Bind: []uint16{},
+		Schema: policy.Schema, App: "probe", Version: "1.0.0", Code: code, Argv: []string{"/app/probe"},
+		Rights:  policy.Rights{Class: "base", Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}},
 		Limits:  policy.Limits{CPUMilli: 1000, MemoryMB: 128, Pids: 64},
 		Exports: []string{"deny", "die", "echo", "print", "read", "setuid", "wait", "whoami", "write"},
 	}

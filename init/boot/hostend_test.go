@@ -136,9 +136,9 @@ func request(t *testing.T, app string, args ...string) link.Start {
 	t.Helper()
 	raw, err := policy.Policy{
 		Schema: policy.Schema, App: app, Version: "1", Code: "sha256:" + strings.Repeat("0", 64),
-		Argv: append([]string{"/app/run"}, args...), Class: "base",
+		Argv:   append([]string{"/app/run"}, args...),
 		Limits: policy.Limits{CPUMilli: 1000, MemoryMB: 64, Pids: 64},
-		Paths:  []policy.Path{}, Connect: []uint16{}, Bind: []uint16{}, Exports: []string{"echo"},
+		Rights: policy.Rights{Class: "base"}, Exports: []string{"echo"},
 	}.Encode()
 	if err != nil {
 		t.Fatal(err)

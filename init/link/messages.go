@@ -72,6 +72,7 @@ type Share struct {
 // Start asks for an app. Policy holds the exact bytes of policy.Encode.
 type Start struct {
 	App         string   `json:"app"`
+	Worker      string   `json:"worker,omitempty"` // which process of the policy; empty: the main one
 	Policy      []byte   `json:"policy"`
 	CodeDir     string   `json:"code_dir,omitempty"` // below the verified root; else a StreamCode with the policy's digest came first
 	UID         uint32   `json:"uid"`
@@ -79,6 +80,9 @@ type Start struct {
 	Shares      []string `json:"shares"`                 // names from Boot
 	ReadyMillis int64    `json:"ready_millis,omitempty"` // from start to ready; 0: 30 s, at most 10 min
 	Ablate      []string `json:"ablate,omitempty"`       // only the test image's enforcer accepts any
+	// Secrets are values by name: exactly those that the process's policy names.
+	// They are never logged.
+	Secrets map[string]string `json:"secrets,omitempty"`
 }
 
 // Go lets an enforced app execute; it answers Enforced.

@@ -25,22 +25,85 @@ func (p Policy) check() error {
 		return errors.New("the app has no usable name")
 	case p.Limits.CPUMilli <= 0 || p.Limits.MemoryMB <= 0 || p.Limits.Pids <= 0:
 		return errors.New("a limit is missing")
-	case p.Class == "":
-		return errors.New("it names no seccomp profile")
 	case len(p.Argv) == 0 || !Below(p.Argv[0], "/app") || path.Clean(p.Argv[0]) != p.Argv[0] || p.Argv[0] == "/app":
 		return errors.New("its program does not lie below /app")
-	case !slices.IsSorted(p.Connect) || !slices.IsSorted(p.Bind) || slices.Contains(p.Connect, 0) || slices.Contains(p.Bind, 0):
-		return errors.New("its ports are out of order")
 	}
-	for i, g := range p.Paths {
+	if err := p.Rights.check(); err != nil {
+		return err
+	}
+	return p.checkWorkers()
+}
+
+func (r Rights) check() error {
+	switch {
+	case r.Class != r.classFor():
+		return fmt.Errorf("its seccomp profile is %q, its rights ask for %q", r.Class, r.classFor())
+	case !slices.IsSorted(r.Connect) || !slices.IsSorted(r.Bind) || slices.Contains(r.Connect, 0) || slices.Contains(r.Bind, 0):
+		return errors.New("its ports are out of order")
+	case !ascending(r.Secrets) || slices.ContainsFunc(r.Secrets, notAName):
+		return errors.New("its secrets are out of order")
+	case !ascending(r.HostExecuted) || slices.ContainsFunc(r.HostExecuted, notRelative):
+		return errors.New("its host-executed names are out of order")
+	}
+	for i, g := range r.Paths {
 		switch {
 		case g.Access != Read && g.Access != Write:
 			return fmt.Errorf("unknown access %q", g.Access)
 		case !path.IsAbs(g.Path) || path.Clean(g.Path) != g.Path || g.Path == "/" || strings.ContainsRune(g.Path, 0):
 			return fmt.Errorf("the path %q is not clean", g.Path)
-		case i > 0 && p.Paths[i-1].Path >= g.Path:
+		case i > 0 && r.Paths[i-1].Path >= g.Path:
 			return errors.New("its paths are out of order")
 		}
 	}
+	for i, c := range r.Invoke {
+		switch {
+		case c.App == "" || strings.ContainsAny(c.App, "/."):
+			return fmt.Errorf("the app %q to call has no usable name", c.App)
+		case i > 0 && r.Invoke[i-1].App >= c.App || !ascending(c.Exports) || slices.Contains(c.Exports, ""):
+			return errors.New("the apps that it may call are out of order")
+		}
+	}
 	return nil
+}
+
+// checkWorkers makes sure that workers only narrow, and that each export has
+// one process.
+func (p Policy) checkWorkers() error {
+	if all := p.AllExports(); !ascending(all) {
+		return errors.New("an export has two processes")
+	}
+	for i, w := range p.Workers {
+		switch {
+		case len(w.Exports) == 0 || w.Name != w.Exports[0] || !ascending(w.Exports) || strings.ContainsAny(w.Name, "/."):
+			return fmt.Errorf("its worker %q is not named after its first export", w.Name)
+		case i > 0 && p.Workers[i-1].Name >= w.Name:
+			return errors.New("its workers are out of order")
+		}
+		if err := w.Rights.check(); err != nil {
+			return fmt.Errorf("its worker %q: %w", w.Name, err)
+		}
+		if more := w.Rights.Beyond(p.Rights); more != "" {
+			return fmt.Errorf("its worker %q may do more than the app: %s", w.Name, more)
+		}
+	}
+	return nil
+}
+
+// ascending reports whether list is sorted and nothing stands in it twice.
+func ascending(list []string) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i-1] >= list[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// notAName reports what cannot name an environment variable.
+func notAName(s string) bool { return s == "" || strings.ContainsAny(s, "=\x00") }
+
+// notRelative reports what is not a clean relative path that stays below where
+// it starts.
+func notRelative(s string) bool {
+	return s == "" || s == "." || path.Clean(s) != s || path.IsAbs(s) || s == ".." || strings.HasPrefix(s, "../") || strings.ContainsRune(s, 0)
 }

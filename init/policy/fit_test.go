@@ -32,9 +32,12 @@ func golden(t *testing.T, name, got string) {
 func sample() Policy {
 	return Policy{
 		Schema: Schema, App: "sample", Version: "1.2.3", Code: "sha256:" + strings.Repeat("ab", 32),
-		Argv: []string{"/app/sample", "--name", "two words"}, Class: ClassNetwork,
-		Paths:   []Path{{"/tmp", Write}, {"/workspace", Read}, {"/workspace/out", Write}},
-		Connect: []uint16{5432, 8090}, Bind: []uint16{8090},
+		Argv: []string{"/app/sample", "--name", "two words"},
+		Rights: Rights{
+			Class:   ClassNetwork,
+			Paths:   []Path{{"/tmp", Write}, {"/workspace", Read}, {"/workspace/out", Write}},
+			Connect: []uint16{5432, 8090}, Bind: []uint16{8090},
+		},
 		Limits:  Limits{CPUMilli: 500, MemoryMB: 256, Pids: 64},
 		Exports: []string{"read", "write"},
 	}
@@ -174,7 +177,7 @@ func TestCovers(t *testing.T) {
 // TestCoversFindsTheWriteAboveARead: rights add up, so a read scope below a
 // write scope takes nothing away.
 func TestCoversFindsTheWriteAboveARead(t *testing.T) {
-	p := Policy{Paths: []Path{{"/workspace", Write}, {"/workspace/docs", Read}}}
+	p := Policy{Rights: Rights{Paths: []Path{{"/workspace", Write}, {"/workspace/docs", Read}}}}
 	if by, ok := Covers(p, "/workspace/docs/a", true); !ok || by.Path != "/workspace" {
 		t.Errorf("got %v %t", by, ok)
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Schema is the version of the policy format that this package reads and writes.
@@ -41,25 +42,54 @@ type Limits struct {
 	Pids     int `json:"pids"`
 }
 
-// Policy is everything the guest enforces for one app. Slices are sorted and
-// never nil once compiled, so that equal policies have equal bytes.
+// Invoke lets the app call another app of the same sandbox.
+type Invoke struct {
+	App     string   `json:"app"`
+	Exports []string `json:"exports"` // sorted; empty: every export
+}
+
+// Rights is what a process of the app may do. Those of a worker lie within
+// those of its app.
+type Rights struct {
+	Class        string   `json:"class"`         // seccomp profile, a name from package seccomp
+	Paths        []Path   `json:"paths"`         // sorted by path, at most one entry a path
+	Connect      []uint16 `json:"connect"`       // TCP and UDP ports it may connect to
+	Bind         []uint16 `json:"bind"`          // TCP and UDP ports it may bind
+	Terminal     bool     `json:"terminal"`      // it may make and use pseudo terminals
+	Invoke       []Invoke `json:"invoke"`        // sorted by app, at most one entry an app
+	Secrets      []string `json:"secrets"`       // names of environment variables that it is given, sorted
+	HostExecuted []string `json:"host_executed"` // names that hosts execute and that it may write all the same, sorted
+}
+
+// Worker is a process of the app that serves some of its exports with fewer
+// rights.
+type Worker struct {
+	Name string `json:"name"` // that of its first export
+	Rights
+	Exports []string `json:"exports"` // names it must announce, sorted, at least one
+}
+
+// Policy is everything the guest enforces for one app. Slices are sorted.
 type Policy struct {
 	Schema  int      `json:"schema"`
 	App     string   `json:"app"`
 	Version string   `json:"version"`
-	Code    string   `json:"code"`    // "sha256:<hex>" of the app image mounted at /app
-	Argv    []string `json:"argv"`    // what is executed; Argv[0] lies below /app
-	Class   string   `json:"class"`   // seccomp profile, a name from package seccomp
-	Paths   []Path   `json:"paths"`   // sorted by path, at most one entry a path
-	Connect []uint16 `json:"connect"` // TCP and UDP ports the app may connect to
-	Bind    []uint16 `json:"bind"`    // TCP and UDP ports the app may bind
-	Limits  Limits   `json:"limits"`
-	Exports []string `json:"exports"` // names the app must announce, sorted
+	Code    string   `json:"code"` // "sha256:<hex>" of the app image mounted at /app
+	Argv    []string `json:"argv"` // what is executed; Argv[0] lies below /app
+	Rights
+	Limits  Limits   `json:"limits"`  // of all its processes together
+	Exports []string `json:"exports"` // names its main process must announce, sorted
+	Workers []Worker `json:"workers"` // sorted by name
 }
 
 // Encode returns the canonical bytes of p: one line of JSON without HTML
-// escaping and without a trailing newline.
+// escaping, without null, and without a trailing newline.
 func (p Policy) Encode() ([]byte, error) {
+	p.Rights, p.Argv, p.Exports = p.Rights.filled(), fill(p.Argv), fill(p.Exports)
+	p.Workers = slices.Clone(fill(p.Workers))
+	for i, w := range p.Workers {
+		p.Workers[i].Rights, p.Workers[i].Exports = w.Rights.filled(), fill(w.Exports)
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

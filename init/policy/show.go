@@ -8,10 +8,12 @@ import (
 
 // The seccomp classes that a policy may name; package seccomp owns their
 // profiles. ClassBase has no sockets but the app's own, ClassNetwork adds TCP
-// and UDP.
+// and UDP, ClassTerminal what controls a terminal.
 const (
-	ClassBase    = "base"
-	ClassNetwork = "network"
+	ClassBase            = "base"
+	ClassNetwork         = "network"
+	ClassTerminal        = "terminal"
+	ClassNetworkTerminal = "network-terminal"
 )
 
 // String says in plain words what p lets its app do and what not.
@@ -20,17 +22,16 @@ func (p Policy) String() string {
 	fmt.Fprintf(&b, "app %s %s\n", p.App, p.Version)
 	fmt.Fprintf(&b, "  code     %s\n", p.code())
 	fmt.Fprintf(&b, "  runs     %s\n", strings.Join(p.quotedArgv(), " "))
-	fmt.Fprintf(&b, "  exports  %s\n", orNone(wrap(p.Exports, "\n           ")))
+	fmt.Fprintf(&b, "  exports  %s\n", orNone(wrap(p.AllExports(), "\n           ")))
 	b.WriteString("\nfiles it may use\n")
-	for _, g := range p.Paths {
-		fmt.Fprintf(&b, "  %-11s%s and everything below it%s\n", g.words(), strconv.Quote(g.Path), g.remark())
-	}
-	if len(p.Paths) == 0 {
-		b.WriteString("  none of yours\n")
-	}
+	p.files(&b)
 	b.WriteString(baseline)
 	b.WriteString("\nnetwork\n")
 	p.network(&b)
+	p.further(&b)
+	for _, w := range p.Workers {
+		w.show(&b)
+	}
 	b.WriteString("\nlimits\n")
 	fmt.Fprintf(&b, "  %s CPU, %d MiB memory, %d threads\n", milli(p.Limits.CPUMilli), p.Limits.MemoryMB, p.Limits.Pids)
 	fmt.Fprintf(&b, "  system calls of the profile %q\n", p.Class)
@@ -52,17 +53,74 @@ const baseline = `  always     its code in /app (read, execute), a private scrat
              /proc of its own processes, /dev/null zero full random urandom, a few files in /etc
 `
 
-func (p Policy) network(b *strings.Builder) {
-	if len(p.Connect)+len(p.Bind) == 0 {
+func (r Rights) files(b *strings.Builder) {
+	for _, g := range r.Paths {
+		fmt.Fprintf(b, "  %-11s%s and everything below it%s\n", g.words(), strconv.Quote(g.Path), g.remark())
+	}
+	if len(r.Paths) == 0 {
+		b.WriteString("  none of yours\n")
+	}
+	if len(r.HostExecuted) > 0 {
+		fmt.Fprintf(b, "  also       %s, which programs of your machine execute or obey\n", wrap(quoted(r.HostExecuted), "\n             "))
+	}
+}
+
+func (r Rights) network(b *strings.Builder) {
+	if len(r.Connect)+len(r.Bind) == 0 {
 		b.WriteString("  none\n")
 		return
 	}
-	if len(p.Connect) > 0 {
-		fmt.Fprintf(b, "  connect  %s (TCP and UDP), on its own loopback\n", portList(p.Connect))
+	if len(r.Connect) > 0 {
+		fmt.Fprintf(b, "  connect  %s (TCP and UDP), on its own loopback\n", portList(r.Connect))
 	}
-	if len(p.Bind) > 0 {
-		fmt.Fprintf(b, "  bind     %s (TCP and UDP), on its own loopback\n", portList(p.Bind))
+	if len(r.Bind) > 0 {
+		fmt.Fprintf(b, "  bind     %s (TCP and UDP), on its own loopback\n", portList(r.Bind))
 	}
+}
+
+// further says what only some apps may do.
+func (r Rights) further(b *strings.Builder) {
+	if len(r.Invoke) > 0 {
+		b.WriteString("\napps it may call\n")
+	}
+	for _, i := range r.Invoke {
+		what := "every export"
+		if len(i.Exports) > 0 {
+			what = "only " + wrap(i.Exports, "\n           ")
+		}
+		fmt.Fprintf(b, "  %-8s %s\n", i.App, what)
+	}
+	if r.Terminal {
+		b.WriteString("\nterminals\n  pseudo terminals of its own\n")
+	}
+	if len(r.Secrets) > 0 {
+		fmt.Fprintf(b, "\nsecrets it is given\n  %s\n", wrap(r.Secrets, "\n  "))
+	}
+}
+
+// show says what a worker may do: nothing else of what the app may.
+func (w Worker) show(b *strings.Builder) {
+	fmt.Fprintf(b, "\nbut these exports may only do what follows (process %q, system calls of the profile %q)\n  %s\n", w.Name, w.Class, wrap(w.Exports, "\n  "))
+	var inner strings.Builder
+	w.files(&inner)
+	inner.WriteString("  network: ")
+	var net strings.Builder
+	w.network(&net)
+	inner.WriteString(strings.TrimLeft(net.String(), " "))
+	w.further(&inner)
+	for line := range strings.Lines(inner.String()) {
+		if line != "\n" {
+			b.WriteString("  " + line)
+		}
+	}
+}
+
+func quoted(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, strconv.Quote(s))
+	}
+	return out
 }
 
 func (p Policy) cannot(b *strings.Builder) {
@@ -77,7 +135,11 @@ func (p Policy) cannot(b *strings.Builder) {
 		b.WriteString("  write anywhere but in its scratch folder\n")
 	}
 	b.WriteString("  execute a file from the folders above, gain privileges, or make devices and mounts\n")
-	b.WriteString("  reach the internet, the host's network, or another app\n")
+	if len(p.Invoke) > 0 {
+		b.WriteString("  reach the internet, the host's network, or another app but those above\n")
+	} else {
+		b.WriteString("  reach the internet, the host's network, or another app\n")
+	}
 	b.WriteString("  see or signal processes that are not its own\n")
 }
 

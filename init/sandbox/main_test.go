@@ -184,13 +184,10 @@ func write(t *testing.T, name string, raw []byte) {
 
 // job returns a job that starts the attack app with args.
 func (b base) job(profile sandbox.Profile, args []string, paths ...policy.Path) job {
-	if paths == nil {
-		paths = []policy.Path{}
-	}
 	p := policy.Policy{
-		Schema: 1, App: "attack", Version: "1.0.0", Code: "sha256:0", Class: "base",
-		Argv:  append([]string{"/app/attackapp"}, args...),
-		Paths: paths, Connect: []uint16{}, Bind: []uint16{}, Exports: []string{},
+		Schema: 1, App: "attack", Version: "1.0.0", Code: "sha256:0",
+		Argv:   append([]string{"/app/attackapp"}, args...),
+		Rights: policy.Rights{Class: "base", Paths: paths},
 		Limits: policy.Limits{CPUMilli: 1000, MemoryMB: 64, Pids: 64},
 	}
 	j := job{Base: b.dir, Spec: sandbox.Spec{Profile: profile, UID: uint32(b.uid), GID: uint32(b.uid), Hostname: "attack"}}

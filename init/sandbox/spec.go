@@ -9,11 +9,14 @@ const (
 	FDReport = 4 // write: JSON Report lines
 	FDGo     = 5 // read: one byte 'g' lets the app execute; EOF means do not
 	FDApp    = 6 // the app's listening unix socket; becomes FDAppInside in the app
-	FDCgroup = 7 // first of Spec.Cgroups writable cgroup.procs files
+	FDCgroup = 7 // first of Spec.Cgroups writable cgroup.procs files; those of Spec.Invoke follow
 )
 
-// FDAppInside is where an app finds its listening socket (sdk/protocol).
-const FDAppInside = 3
+// Where an app finds its descriptors (sdk/protocol).
+const (
+	FDAppInside    = 3 // its listening socket
+	FDInvokeInside = 4 // first of Spec.Invoke, in that order
+)
 
 // Profile names a machine's list of required steps.
 type Profile string
@@ -29,7 +32,8 @@ const (
 // those of PID 1's mount namespace.
 type Spec struct {
 	Profile  Profile  `json:"profile"`
-	Policy   []byte   `json:"policy"` // exact bytes of policy.Encode
+	Policy   []byte   `json:"policy"`           // exact bytes of policy.Encode
+	Worker   string   `json:"worker,omitempty"` // which process of the policy; empty: the main one
 	UID      uint32   `json:"uid"`
 	GID      uint32   `json:"gid"`
 	Hostname string   `json:"hostname"`
@@ -38,6 +42,12 @@ type Spec struct {
 	Cgroups  int      `json:"cgroups"`      // how many descriptors follow from FDCgroup
 	ABI      int      `json:"landlock_abi"` // promised by the machine; 0: as found, at least 4
 	Ablate   []string `json:"ablate,omitempty"`
+	// Invoke names the apps that this one may call: exactly those of its policy,
+	// sorted. A descriptor for each follows those of the cgroup.
+	Invoke []string `json:"invoke,omitempty"`
+	// Secrets become environment variables of the app: exactly those that its
+	// policy names.
+	Secrets map[string]string `json:"secrets,omitempty"`
 }
 
 // Share is a mounted folder of the host, from which granted parts are bound.

@@ -82,8 +82,8 @@ func (b *bench) buildApp(ctx context.Context) (sandbox.App, error) {
 		return sandbox.App{}, err
 	}
 	p := policy.Policy{
-		Schema: policy.Schema, App: "bench", Version: "1.0.0", Code: code, Argv: []string{"/app/bench"}, Class: policy.ClassBase,
-		Paths: []policy.Path{}, Connect: []uint16{}, Bind: []uint16{},
+		Schema: policy.Schema, App: "bench", Version: "1.0.0", Code: code, Argv: []string{"/app/bench"},
+		Rights: policy.Rights{Class: policy.ClassBase},
 		Limits: policy.Limits{CPUMilli: 2000, MemoryMB: 128, Pids: 64}, Exports: []string{"copy", "echo", "memory", "tsc"},
 	}
 	raw, err := p.Encode()

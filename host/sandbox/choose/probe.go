@@ -136,8 +136,8 @@ func nothing() (sandbox.App, error) {
 		return sandbox.App{}, err
 	}
 	raw, err := policy.Policy{
-		Schema: policy.Schema, App: "probe", Version: "0.0.0", Code: code, Argv: []string{"/app/nothing"}, Class: "base",
-		Paths: []policy.Path{}, Connect: []uint16{}, Bind: []uint16{}, Exports: []string{},
+		Schema: policy.Schema, App: "probe", Version: "0.0.0", Code: code, Argv: []string{"/app/nothing"},
+		Rights: policy.Rights{Class: "base"},
 		Limits: policy.Limits{CPUMilli: 1000, MemoryMB: 64, Pids: 32},
 	}.Encode()
 	return sandbox.App{Policy: raw, Image: img.Bytes()}, err
