@@ -4,7 +4,6 @@ package files
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -20,7 +19,7 @@ import (
 	"time"
 
 	"github.com/berthos/berth/tools/testenv"
-	"github.com/cavaliergopher/cpio"
+	"github.com/berthos/berth/tools/testvm"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,7 +47,7 @@ func BenchmarkGuest(b *testing.B) {
 	}
 	dir := b.TempDir()
 	initrd := buildGuest(b, dir)
-	args := guestArgs(kernel, initrd)
+	args := []string{"-device", "virtio-serial-device,max_ports=16"}
 	ctlPath := filepath.Join(dir, "ctl")
 	args = append(args, guestPort(0, ctlPath, "bench.ctl")...)
 	shared := map[string]string{}
@@ -71,7 +70,8 @@ func BenchmarkGuest(b *testing.B) {
 		shared[strings.ReplaceAll(mode, "+", ",")] = filepath.Join(dir, fmt.Sprint("ws", i))
 	}
 	listen(b, ctlPath, control.serve)
-	cmd := exec.CommandContext(b.Context(), "qemu-system-x86_64", append(args, strings.Fields(os.Getenv("BERTH_QEMU_ARGS"))...)...)
+	args = append(args, strings.Fields(os.Getenv("BERTH_QEMU_ARGS"))...)
+	cmd := testvm.Machine{Kernel: kernel, Initrd: initrd, Devices: args}.Command(b.Context())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -104,27 +104,9 @@ func readConsole(b *testing.B, in *bufio.Scanner, control *hostEdits) {
 	}
 }
 
-func guestArgs(kernel, initrd string) []string {
-	return []string{"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms", "-m", "256",
-		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
-		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz=" + tscKHz(),
-		"-device", "virtio-serial-device,max_ports=16"}
-}
-
 func guestPort(n int, path, name string) []string {
 	id := "c" + strconv.Itoa(n)
 	return []string{"-chardev", "socket,id=" + id + ",path=" + path, "-device", "virtserialport,chardev=" + id + ",name=" + name}
-}
-
-func tscKHz() string {
-	b, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "cpu MHz" {
-			mhz, _ := strconv.ParseFloat(strings.TrimSpace(v), 64)
-			return strconv.Itoa(int(mhz * 1000))
-		}
-	}
-	return "1000000"
 }
 
 // listen serves the first connection to a unix socket.
@@ -153,23 +135,12 @@ func buildGuest(b *testing.B, dir string) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var buf bytes.Buffer
-	w := cpio.NewWriter(&buf)
-	for _, h := range []struct {
-		hdr  cpio.Header
-		body []byte
-	}{
-		{cpio.Header{Name: "dev", Mode: cpio.TypeDir | 0o755}, nil},
-		{cpio.Header{Name: "init", Mode: cpio.TypeReg | 0o755, Size: int64(len(body))}, body},
-	} {
-		if err := w.WriteHeader(&h.hdr); err != nil {
-			b.Fatal(err)
-		}
-		w.Write(h.body)
+	packed, err := testvm.Initramfs([]string{"dev"}, map[string][]byte{"init": body})
+	if err != nil {
+		b.Fatal(err)
 	}
-	w.Close()
 	path := filepath.Join(dir, "initrd")
-	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, packed, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	return path

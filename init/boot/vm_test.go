@@ -1,7 +1,7 @@
 package boot
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cavaliergopher/cpio"
 	"github.com/hugelgupf/p9/fsimpl/localfs"
 	"github.com/hugelgupf/p9/p9"
 
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/sandbox"
 	"github.com/berthos/berth/tools/testenv"
+	"github.com/berthos/berth/tools/testvm"
 )
 
 // guestVM is PID 1 in a real VM, booted from an initramfs that holds nothing
@@ -39,7 +39,7 @@ func testKernel(t *testing.T) string {
 	if _, err := os.Stat(path); err != nil {
 		testenv.Skip(t, "no kernel to boot: run make image, or set BERTH_TEST_KERNEL")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+	if _, err := exec.LookPath(testvm.QEMU); err != nil {
 		testenv.Skip(t, "no qemu-system-x86_64: install qemu-system-x86")
 	}
 	return path
@@ -48,46 +48,23 @@ func testKernel(t *testing.T) string {
 // initramfs writes the smallest root that PID 1 can boot from.
 func initramfs(t *testing.T) string {
 	t.Helper()
-	var b bytes.Buffer
-	w := cpio.NewWriter(&b)
-	add := func(name string, mode cpio.FileMode, body []byte) {
-		h := &cpio.Header{Name: name, Mode: mode, Size: int64(len(body))}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(body); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp", "sbin"} {
-		add(dir, cpio.TypeDir|0o755, nil)
-	}
+	files := map[string][]byte{}
 	for name, program := range map[string]string{"init": "init", "sbin/agent-init": "stub"} {
 		b, err := os.ReadFile(filepath.Join(programs.build(t), program))
 		if err != nil {
 			t.Fatal(err)
 		}
-		add(name, cpio.TypeReg|0o755, b)
+		files[name] = b
 	}
-	if err := w.Close(); err != nil {
+	raw, err := testvm.Initramfs([]string{"proc", "sys", "dev", "run", "tmp", "sbin"}, files)
+	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "initramfs")
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// hostKHz is the rate of the host's time stamp counter, about.
-func hostKHz() string {
-	raw, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(raw)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "cpu MHz" {
-			return strings.Replace(strings.TrimSpace(value), ".", "", 1)
-		}
-	}
-	return "1000000"
 }
 
 // startVM starts QEMU, with words for init's command line, and returns the
@@ -102,12 +79,7 @@ func startVM(t *testing.T, words string) (*guestVM, *net.UnixConn) {
 	}
 	defer l.Close()
 	vm := &guestVM{console: &lockedBuffer{}, ended: make(chan error, 1)}
-	vm.cmd = exec.Command("qemu-system-x86_64",
-		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms,-bmi2",
-		"-m", "256", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-kernel", kernel, "-initrd", initrd,
-		"-device", "virtio-serial-device", "-chardev", "socket,id=link,path="+socket, "-device", "virtserialport,chardev=link,name=berth.link",
-		"-append", "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz="+hostKHz()+" "+words)
+	vm.cmd = testvm.Machine{Kernel: kernel, Initrd: initrd, Link: socket, Words: words}.Command(context.Background())
 	vm.cmd.Stdout, vm.cmd.Stderr = vm.console, vm.console
 	if err := vm.cmd.Start(); err != nil {
 		t.Fatal(err)

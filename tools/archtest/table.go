@@ -54,7 +54,7 @@ var table = []rule{
 	{dir: "tools", internal: []string{"host/hint", "kernel", "rootfs", "release", "tools", "init/seccomp", "init/policy", "init/sandbox", "apps", "sdk"},
 		external: []string{xsys, erofs, "github.com/u-root", "github.com/cavaliergopher/cpio", "github.com/klauspost/compress", "github.com/seccomp/libseccomp-golang", "golang.org/x/mod"}},
 
-	{dir: "tools/bench", internal: []string{"host", "tools", "apps/appimage", "init/policy", "sdk"}, external: []string{"github.com/cavaliergopher/cpio"}},
+	{dir: "tools/bench", internal: []string{"host", "tools", "apps/appimage", "init/policy", "sdk"}},
 
 	// Host.
 	{dir: "host/hint"},

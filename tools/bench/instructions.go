@@ -9,23 +9,19 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/cavaliergopher/cpio"
+	"github.com/berthos/berth/tools/testvm"
 )
-
-// tuning removes timer calibration, which depends on the emulator and not on
-// the kernel; the counter runs at 1 GHz, so that it counts instructions.
-const tuning = "console=ttyS0 reboot=t panic=-1 quiet no_timer_check nolapic_timer tsc=reliable tsc_early_khz=1000000"
 
 var tscLine = regexp.MustCompile(`TSC (\d+)`)
 
 // instructions boots kernel with the one-program initramfs and returns how many
 // instructions the guest executed from reset to its PID 1.
 func instructions(ctx context.Context, kernel, initrd string) (uint64, error) {
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on", "-accel", "tcg", "-cpu", "max", "-m", "256",
-		"-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm", "-seed", "1",
-		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-kernel", kernel, "-initrd", initrd, "-append", tuning)
+	cmd := testvm.Machine{
+		Kernel: kernel, Initrd: initrd,
+		KHz:     1_000_000, // 1 GHz of virtual time: the counter counts instructions
+		Devices: []string{"-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm", "-seed", "1"},
+	}.Command(ctx)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("cannot boot %s: %w: %s", kernel, err, out)
@@ -49,27 +45,10 @@ func initramfs(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(dir, "initramfs.cpio")
-	f, err := os.Create(name)
+	packed, err := testvm.Initramfs([]string{"dev"}, map[string][]byte{"init": raw})
 	if err != nil {
 		return "", err
 	}
-	w := cpio.NewWriter(f)
-	for _, h := range []cpio.Header{
-		{Name: "dev", Mode: cpio.TypeDir | 0o755},
-		{Name: "init", Mode: cpio.TypeReg | 0o755, Size: int64(len(raw))},
-	} {
-		if err := w.WriteHeader(&h); err != nil {
-			return "", err
-		}
-		if h.Name == "init" {
-			if _, err := w.Write(raw); err != nil {
-				return "", err
-			}
-		}
-	}
-	if err := w.Close(); err != nil {
-		return "", err
-	}
-	return name, f.Close()
+	name := filepath.Join(dir, "initramfs.cpio")
+	return name, os.WriteFile(name, packed, 0o644)
 }

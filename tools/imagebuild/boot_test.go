@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/release/index"
 	"github.com/berthos/berth/tools/testimage"
+	"github.com/berthos/berth/tools/testvm"
 )
 
 // patience bounds a boot that hangs; nothing is measured against it.
@@ -96,15 +96,12 @@ func boot(t *testing.T, i index.Index, kernel, root string) (console string, met
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-M", "microvm,acpi=off,isa-serial=on,rtc=on,pit=on,pic=on,x-option-roms=off", "-accel", "tcg", "-cpu", "max,-erms,-bmi2", // quicker to emulate
-
-		"-m", "256", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", kernel,
-		"-drive", "id=root,file="+root+",format=raw,if=none,readonly=on", "-device", "virtio-blk-device,drive=root",
-		"-device", "virtio-serial-device", "-chardev", "socket,id=link,path="+socket, "-device", "virtserialport,chardev=link,name=berth.link",
+	cmd := testvm.Machine{
+		Kernel: kernel, Link: socket,
+		Devices: []string{"-drive", "id=root,file=" + root + ",format=raw,if=none,readonly=on", "-device", "virtio-blk-device,drive=root"},
 		// A bare word is an argument of init. It may not follow "--": QEMU adds its devices at the end of the line.
-		"-append", `console=ttyS0 reboot=t panic=-1 no_timer_check nolapic_timer tsc_early_khz=1000000 tsc=reliable`+
-			` dm-mod.create="`+i.Root.DMCreate("/dev/vda")+`" root=/dev/dm-0 ro rootwait init=/sbin/init vm`)
+		Words: `loglevel=7 dm-mod.create="` + i.Root.DMCreate("/dev/vda") + `" root=/dev/dm-0 ro rootwait init=/sbin/init vm`,
+	}.Command(ctx)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
