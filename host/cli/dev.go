@@ -13,7 +13,6 @@ import (
 
 	"github.com/berthos/berth/host/appbuild"
 	"github.com/berthos/berth/host/control"
-	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/sandbox"
 )
@@ -243,12 +242,8 @@ func (r *devRun) event(e sandbox.Event) {
 		r.say("app %s ended (%s)", e.App, visible(e.Exited.Status))
 	case e.Failed != nil:
 		r.say("app %s does not run: %s: %s", e.App, visible(e.Failed.Step), visible(e.Failed.Reason))
-	case e.Refused != nil:
-		why := "programs of this host execute what has this name"
-		if files.Excluded(r.f.exclude, e.Refused.Name) {
-			why = "the name is excluded"
-		}
-		r.say("refused: %s %s in %s: %s", e.Refused.Op, visible(e.Refused.Name), visible(e.Refused.HostDir), why)
+	case e.Name != nil:
+		r.say("%s", visible(e.Name.String()))
 	case e.Ended != nil && e.Ended.Console != "":
 		r.say("the guest's last lines:")
 		for line := range strings.Lines(e.Ended.Console) {

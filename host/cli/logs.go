@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/link"
 )
 
@@ -57,7 +58,10 @@ func printRecord(out io.Writer, r link.LogRecord, asJSON bool) error {
 		}
 	}
 	source := r.App
-	if source == "" {
+	switch {
+	case r.Stream == sandbox.LogNames && r.App == "":
+		source = "host"
+	case r.App == "":
 		source = "guest"
 	}
 	_, err := fmt.Fprintf(out, "%s %s: %s\n", source, r.Stream, visible(r.Line))

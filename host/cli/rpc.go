@@ -267,7 +267,7 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 }
 
 func explainContext(d control.App, p policy.Policy) denial.Context {
-	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.HostExecuted, Excluded: files.Excluded}
+	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.IsHostExecuted, Excluded: files.Excluded}
 	for _, s := range d.Shares {
 		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: s.Exclude})
 	}

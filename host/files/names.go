@@ -15,13 +15,15 @@ import (
 type names struct {
 	exclude  []string
 	patterns [][]string // nil: nothing is read-only
+	gitFile  bool       // a .git that is no directory is read-only
 	aliases  bool       // files also answer to short names, so those do not exist
 }
 
 // maxExclude bounds what a caller can ask for; each costs time at every lookup.
 const maxExclude = 256
 
-func newNames(exclude []string, allowHostExecuted bool) (*names, error) {
+// newNames reads names to exclude, and those that the guest may not change.
+func newNames(exclude, hostExecuted []string) (*names, error) {
 	if len(exclude) > maxExclude {
 		return nil, fmt.Errorf("cannot exclude %d names: the limit is %d", len(exclude), maxExclude)
 	}
@@ -32,24 +34,42 @@ func newNames(exclude []string, allowHostExecuted bool) (*names, error) {
 		}
 		n.exclude = append(n.exclude, fold(p))
 	}
-	if !allowHostExecuted {
-		for _, p := range hostExecuted {
-			n.patterns = append(n.patterns, strings.Split(fold(p), "/"))
+	if len(hostExecuted) > maxHostExecuted {
+		return nil, fmt.Errorf("cannot protect %d names: the limit is %d", len(hostExecuted), maxHostExecuted)
+	}
+	for _, p := range hostExecuted {
+		if err := CheckHostExecuted(p); err != nil {
+			return nil, fmt.Errorf("cannot protect a name: %w", err)
 		}
+		if p = fold(p); p == gitFile {
+			n.gitFile = true
+			continue
+		}
+		n.patterns = append(n.patterns, strings.Split(p, "/"))
 	}
 	return n, nil
 }
 
-// HostExecuted reports whether hosts execute what is at a place below a shared
+// Matcher returns a function that reports whether a list of names covers a
+// place below a shared folder; dir says whether a directory is there.
+func Matcher(hostExecuted []string) (func(rel string, dir bool) bool, error) {
+	n, err := newNames(nil, hostExecuted)
+	if err != nil {
+		return nil, err
+	}
+	return n.protected, nil
+}
+
+// IsHostExecuted reports whether the default list covers a place below a shared
 // folder, so that it is read-only for the guest unless the share allows it.
-func HostExecuted(rel string) bool {
-	n, err := newNames(nil, false)
+func IsHostExecuted(rel string) bool {
+	n, err := newNames(nil, HostExecutedNames())
 	return err == nil && n.protected(rel, false)
 }
 
 // Excluded reports whether excluded names cover a place below a shared folder.
 func Excluded(exclude []string, rel string) bool {
-	n, err := newNames(exclude, true)
+	n, err := newNames(exclude, nil)
 	return err == nil && n.hidden(rel)
 }
 
@@ -99,6 +119,10 @@ func fold(s string) string {
 		if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
 			continue
 		}
+		if long, ok := foldedLong[r]; ok {
+			b.WriteString(long)
+			continue
+		}
 		least := r
 		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
 			least = min(least, f)
@@ -106,6 +130,12 @@ func fold(s string) string {
 		b.WriteRune(unicode.ToLower(least))
 	}
 	return b.String()
+}
+
+// foldedLong are the characters that full case folding, which ext4 and APFS
+// know, makes into several of ASCII: the config of git is also found as "conﬁg".
+var foldedLong = map[rune]string{
+	'ß': "ss", 'ẞ': "ss", 'ﬀ': "ff", 'ﬁ': "fi", 'ﬂ': "fl", 'ﬃ': "ffi", 'ﬄ': "ffl", 'ﬅ': "st", 'ﬆ': "st",
 }
 
 // match compares one folded component with one folded pattern.
@@ -123,7 +153,7 @@ func match(pattern, name string) bool {
 // protected reports whether hosts execute what is at the place.
 func (n *names) protected(rel string, dir bool) bool {
 	hit, _ := n.scan(rel)
-	return hit || n.patterns != nil && !dir && strings.EqualFold(path.Base(rel), gitFile)
+	return hit || n.gitFile && !dir && fold(path.Base(rel)) == gitFile
 }
 
 // holds reports whether something protected could lie below the place because
@@ -137,6 +167,9 @@ func (n *names) holds(rel string) bool {
 // below a protected name that was free to change before: whatever would be
 // protected below the new place must have been protected below the old one.
 func (n *names) mayMove(from, to string) bool {
+	if n.gitFile && fold(path.Base(to)) == gitFile && fold(path.Base(from)) != gitFile {
+		return false // it may be a file, and is not looked at: another could take its place
+	}
 	_, before := n.scan(from)
 	_, after := n.scan(to)
 	for _, s := range after {

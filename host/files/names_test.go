@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -15,7 +14,7 @@ import (
 )
 
 func TestJudgement(t *testing.T) {
-	n, err := newNames([]string{".env", "*.pem", "secrets"}, false)
+	n, err := newNames([]string{".env", "*.pem", "secrets"}, HostExecutedNames())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +33,10 @@ func TestJudgement(t *testing.T) {
 		".git/config.lock":             "protected",
 		".git/index.lock":              "",
 		".v\u017fcode/x":               "protected",
+		".git/con\ufb01g":              "protected", // one letter "fi": full case folding makes it two
+		".\u00dfh/id":                  "protected",
+		".git/config\u0301":            "", // an accent makes another name
+		".npmrc":                       "protected",
 		".g\u200cit/config":            "protected",
 		".g\u2060it/HOO\u212aS/x":      "protected",
 		"\xff.git/config":              "",
@@ -71,7 +74,7 @@ func TestJudgement(t *testing.T) {
 }
 
 func TestMayMove(t *testing.T) {
-	n, err := newNames(nil, false)
+	n, err := newNames(nil, HostExecutedNames())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,17 +105,17 @@ func TestMayMove(t *testing.T) {
 
 func TestBadExcludes(t *testing.T) {
 	for _, p := range []string{"", ".", "..", "a/b", "[", "a\x00"} {
-		if _, err := newNames([]string{p}, false); err == nil {
+		if _, err := newNames([]string{p}, nil); err == nil {
 			t.Errorf("exclude %q was taken", p)
 		}
 	}
-	if _, err := newNames(slices.Repeat([]string{"x"}, maxExclude+1), false); err == nil {
+	if _, err := newNames(slices.Repeat([]string{"x"}, maxExclude+1), nil); err == nil {
 		t.Error("too many excludes were taken")
 	}
 }
 
 func TestShortNames(t *testing.T) {
-	n, _ := newNames([]string{".env"}, false)
+	n, _ := newNames([]string{".env"}, nil)
 	n.aliases = true
 	for name, want := range map[string]bool{"ENV~1": true, "a/GIT~1": true, "LONGNA~2.TXT": true, "backup~": false, "a~b": false, "file.txt": false} {
 		if n.hidden(name) != want {
@@ -199,7 +202,7 @@ func TestHostExecutedNames(t *testing.T) {
 
 func hostExecutedNames(t *testing.T, allow bool) {
 	var seen refusals
-	g := serve(t, func(o *Options) { o.AllowHostExecuted = allow; o.Refused = seen.add })
+	g := serve(t, func(o *Options) { o.HostExecuted = map[bool][]string{true: {}}[allow]; o.Refused = seen.add })
 	g.put(".git/config", "old")
 	g.put(".git/hooks/pre-commit", "old")
 	g.put("evil/hooks/pre-commit", "evil")
@@ -277,7 +280,7 @@ func TestPreparedRepository(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	g := serve(t, func(o *Options) { o.ReadOnly = true; o.AllowHostExecuted = true })
+	g := serve(t, func(o *Options) { o.ReadOnly = true; o.HostExecuted = []string{} })
 	g.put("d/f", "x")
 	f, d := g.mustWalk("d", "f"), g.mustWalk("d")
 	for what, err := range map[string]error{
@@ -340,9 +343,48 @@ func TestFold(t *testing.T) {
 }
 
 func TestListIsWellFormed(t *testing.T) {
-	for _, p := range append([]string{gitFile}, hostExecuted...) {
-		if strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") || strings.HasPrefix(p, "**") || strings.HasSuffix(p, "**") || p != strings.ToLower(p) && !strings.Contains(p, "*") {
-			t.Errorf("%q", p)
+	for _, p := range HostExecutedNames() {
+		if err := CheckHostExecuted(p); err != nil || p != fold(p) {
+			t.Errorf("%q: %v", p, err)
 		}
+	}
+	for _, bad := range []string{"", ".", "..", "/etc", "a/../b", "a/", "*", "**", "**/x", "a/**", "a/**/**/b", "[", "a\x00", "ü", "../x"} {
+		if CheckHostExecuted(bad) == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// An app whose policy names some is free to change these and no others.
+func TestSomeHostExecutedNames(t *testing.T) {
+	var seen refusals
+	g := serve(t, func(o *Options) {
+		o.HostExecuted = WithoutNames(HostExecutedNames(), []string{".git/config", ".GIT/config.lock", gitFile})
+		o.Refused = seen.add
+	})
+	g.put(".git/config", "old")
+	g.put(".git/hooks/pre-commit", "old")
+	git := g.mustWalk(".git")
+	fid, err := g.create(git, "config.lock", wire.OpenWrite, 0o644)
+	g.must(err)
+	g.must(g.write(fid, 0, []byte("new")))
+	g.must(g.rename(git, "config.lock", git, "config"))
+	_, err = g.create(rootFID, "file", wire.OpenWrite, 0o644)
+	g.must(err)
+	g.must(g.rename(rootFID, "file", g.mustWalk(".git"), "x"))
+	seen.want(t)
+	if got := g.onHost(".git/config"); got != "new" {
+		t.Errorf("the config is %q", got)
+	}
+	for name, err := range map[string]error{
+		"hook":            g.open(g.mustWalk(".git", "hooks", "pre-commit"), wire.OpenWrite),
+		"hooks":           g.rename(git, "hooks", rootFID, "h"),
+		"config.worktree": g.mkdir(git, "config.worktree"),
+		".vscode":         g.mkdir(rootFID, ".VScode"),
+	} {
+		g.want(name, err, unix.EACCES)
+	}
+	if n := len(seen.take()); n != 4 {
+		t.Errorf("%d of 4 refusals were reported", n)
 	}
 }

@@ -224,7 +224,7 @@ func (r *request) rename() error {
 // that is no directory points to a repository, relative to where it is.
 func (r *request) mayLeave(dir *beneath.Node, rel, name string) error {
 	isDir := true
-	if strings.EqualFold(name, gitFile) {
+	if fold(name) == gitFile {
 		n, err := dir.Lookup(name)
 		if err != nil {
 			return err

@@ -24,8 +24,9 @@ type Options struct {
 	// Exclude are names, or patterns of one name (path.Match), that do not
 	// exist for the guest at any depth. They are compared without case.
 	Exclude []string
-	// AllowHostExecuted lifts the write protection of names that hosts execute.
-	AllowHostExecuted bool
+	// HostExecuted are names that hosts execute, which the guest may not change;
+	// nil: the default list.
+	HostExecuted []string
 	// UID and GID are the ids under which the owner's files appear in the
 	// guest; all others appear as 65534.
 	UID, GID uint32
@@ -61,7 +62,10 @@ func (o Options) checked() (Options, *names, error) {
 		return o, nil, fmt.Errorf("cannot serve %s: limits of %d handles and %d open files: at least %d files are needed", o.Root, o.MaxFIDs, o.MaxOpen, minOpen)
 	}
 	o.Exclude = slices.Clone(o.Exclude)
-	n, err := newNames(o.Exclude, o.AllowHostExecuted)
+	if o.HostExecuted == nil {
+		o.HostExecuted = HostExecutedNames()
+	}
+	n, err := newNames(o.Exclude, o.HostExecuted)
 	if err != nil {
 		return o, nil, err
 	}

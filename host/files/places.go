@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/berthos/berth/host/hint"
 )
 
 // Places are what a machine that mounts a folder, instead of having it served,
@@ -17,6 +19,7 @@ import (
 type Places struct {
 	Hidden    []string // excluded names
 	Protected []string // names that hosts execute
+	Setuid    []string // files that run as their owner or group; they are not in Protected
 	Cut       bool     // the folder is so large that not all of it was looked at
 }
 
@@ -30,15 +33,24 @@ const (
 	askContextAt = 1 << 10
 )
 
+// Search says what to look for.
+type Search struct {
+	Exclude      []string
+	HostExecuted []string // names; nil: none
+	// Setuid looks for files with the bits 06000. A guest may change what such a
+	// file holds through a mapping, and the bits stay.
+	Setuid bool
+}
+
 // FindPlaces searches a folder without following symlinks. Names that are made
 // later are not covered: a server would have refused them.
-func FindPlaces(ctx context.Context, root string, exclude []string, allowHostExecuted bool) (Places, error) {
-	n, err := newNames(exclude, allowHostExecuted)
+func FindPlaces(ctx context.Context, root string, s Search) (Places, error) {
+	n, err := newNames(s.Exclude, s.HostExecuted)
 	if err != nil {
 		return Places{}, err
 	}
 	var p Places
-	if len(exclude) == 0 && allowHostExecuted {
+	if len(s.Exclude) == 0 && len(s.HostExecuted) == 0 && !s.Setuid {
 		return p, nil
 	}
 	dir, err := os.OpenRoot(root)
@@ -53,7 +65,7 @@ func FindPlaces(ctx context.Context, root string, exclude []string, allowHostExe
 			if looked++; looked%askContextAt == 0 && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return p.look(n, rel, d, err, looked)
+			return p.look(n, rel, d, err, looked, s.Setuid)
 		})
 	}
 	if err != nil && !errors.Is(err, fs.SkipAll) {
@@ -107,7 +119,7 @@ func (p *Places) below(rel string) bool {
 }
 
 // look judges one entry.
-func (p *Places) look(n *names, rel string, d fs.DirEntry, err error, looked int) error {
+func (p *Places) look(n *names, rel string, d fs.DirEntry, err error, looked int, setuid bool) error {
 	switch {
 	case rel == ".":
 		return err
@@ -137,16 +149,33 @@ func (p *Places) look(n *names, rel string, d fs.DirEntry, err error, looked int
 	case n.protected(rel, d.IsDir()) && !p.below(rel):
 		p.Protected = append(p.Protected, rel)
 		if len(n.exclude) > 0 {
-			return nil // something may be hidden below
+			return p.bounded(nil) // something may be hidden below
 		}
+	case setuid && isSetuid(d) && !p.below(rel):
+		p.Setuid = append(p.Setuid, rel)
 	default:
 		return nil
 	}
-	if len(p.Hidden)+len(p.Protected) > maxPlaces {
-		return fmt.Errorf("more than %d places would have to be covered", maxPlaces)
-	}
 	if d.IsDir() {
-		return fs.SkipDir
+		return p.bounded(fs.SkipDir)
 	}
-	return nil
+	return p.bounded(nil)
+}
+
+// bounded ends a search that has found too much.
+func (p *Places) bounded(next error) error {
+	if len(p.Hidden)+len(p.Protected)+len(p.Setuid) > maxPlaces {
+		return hint.Errorf("share a smaller folder, or use a machine with a file server: --machine qemu",
+			"more than %d places would have to be covered", maxPlaces)
+	}
+	return next
+}
+
+// isSetuid reports whether a regular file runs as its owner or group.
+func isSetuid(d fs.DirEntry) bool {
+	if !d.Type().IsRegular() {
+		return false
+	}
+	info, err := d.Info()
+	return err == nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
 }

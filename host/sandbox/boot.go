@@ -25,6 +25,10 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	if err := s.findPlaces(ctx); err != nil {
 		return errors.Join(err, dir.Discard())
 	}
+	if err := s.watchNames(ctx); err != nil {
+		s.names.close()
+		return errors.Join(err, dir.Discard())
+	}
 	limit := s.o.BootTimeout
 	if limit == 0 {
 		limit = defaultBootTimeout
@@ -33,6 +37,7 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	defer cancel()
 	s.instance, err = s.o.Machine.Start(ctx, machine.Config{Image: s.o.Image, Dir: dir, Shares: s.machineShares(), Apps: s.machineApps()})
 	if err != nil {
+		s.names.close()
 		return errors.Join(err, dir.Discard())
 	}
 	s.tasks.Go(s.watchInstance)
@@ -123,6 +128,7 @@ func (s *Sandbox) bootFailed(ctx context.Context, err error) error {
 // watchInstance waits for the machine's end and settles everything.
 func (s *Sandbox) watchInstance() {
 	end := s.instance.Wait()
+	s.names.close()
 	s.closeLink()
 	if end.Reason != "" {
 		s.ending(end.Reason)
@@ -187,20 +193,18 @@ func (s *Sandbox) acceptStreams() {
 
 // serveShare answers the guest's 9P client until it goes away.
 func (s *Sandbox) serveShare(name string, stream *link.Stream) {
-	for _, sh := range s.shares {
-		if sh.name != name || s.o.Machine.ShareSource() != machine.SourceP9 {
-			continue
-		}
-		err := files.Serve(context.Background(), stream, files.Options{
-			Root: sh.HostDir, ReadOnly: sh.ReadOnly, Exclude: sh.Exclude, AllowHostExecuted: sh.AllowHostExecuted,
-			UID: workspaceID, GID: workspaceID, Logger: s.log,
-			Refused: func(op, name string) { s.emit(Event{Refused: &Refused{sh.HostDir, op, name}}) },
-		})
-		if err != nil {
-			s.log.Warn("cannot serve a share", "dir", sh.HostDir, "error", err)
-		}
+	sh, v, ok := s.findView(name)
+	if !ok || s.o.Machine.ShareSource() != machine.SourceP9 {
+		s.log.Warn("guest asked for a share that it was not given", "share", name)
+		stream.Reset()
 		return
 	}
-	s.log.Warn("guest asked for a share that it was not given", "share", name)
-	stream.Reset()
+	err := files.Serve(context.Background(), stream, files.Options{
+		Root: sh.HostDir, ReadOnly: sh.ReadOnly, Exclude: sh.Exclude, HostExecuted: v.protect,
+		UID: workspaceID, GID: workspaceID, Logger: s.log,
+		Refused: func(op, name string) { s.onName(Name{HostDir: sh.HostDir, Op: op, Place: name, Refused: true}) },
+	})
+	if err != nil {
+		s.log.Warn("cannot serve a share", "dir", sh.HostDir, "error", err)
+	}
 }

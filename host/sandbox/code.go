@@ -32,9 +32,10 @@ func (s *Sandbox) codeDigest(name string, a App) (string, error) {
 // sendCode brings an app's code into the guest, if it is not in the root file
 // system, and returns the request to start it.
 func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error) {
-	start := link.Start{App: spec.policy.App, Policy: spec.Policy, UID: spec.uid, GID: spec.uid, Shares: []string{}, ReadyMillis: spec.ReadyMillis, Ablate: s.o.Ablate}
-	for _, sh := range s.shares {
-		start.Shares = append(start.Shares, sh.name)
+	start := link.Start{App: spec.policy.App, Policy: spec.Policy, UID: spec.uid, GID: spec.uid, ReadyMillis: spec.ReadyMillis, Ablate: s.o.Ablate}
+	var err error
+	if start.Shares, err = s.sharesFor(spec.policy.Rights); err != nil {
+		return start, err
 	}
 	if spec.InRoot {
 		start.CodeDir = "/apps/" + spec.policy.App

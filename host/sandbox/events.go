@@ -22,7 +22,7 @@ type Event struct {
 	Failed   *link.Failed       // the app will not run
 	Ended    *Ended             // the sandbox is gone
 	Denied   *link.DenialRecord // what the kernel recorded
-	Refused  *Refused           // a change in a shared folder was refused because of its name
+	Name     *Name              // something of a share whose name hosts execute, or is excluded
 }
 
 // Started says on what the sandbox runs.
@@ -43,13 +43,6 @@ type Ended struct {
 	Console string
 }
 
-// Refused is a change that the file server did not carry out.
-type Refused struct {
-	HostDir string
-	Op      string
-	Name    string
-}
-
 // String is the event on one line, for logs.
 func (e Event) String() string {
 	for _, what := range []struct {
@@ -59,7 +52,7 @@ func (e Event) String() string {
 	}{
 		{"started", e.Started != nil, e.Started}, {"step", e.Step != nil, e.Step}, {"booted", e.Booted != nil, e.Booted},
 		{"enforced", e.Enforced != nil, e.Enforced}, {"ready", e.Ready != nil, nil}, {"exited", e.Exited != nil, e.Exited},
-		{"failed", e.Failed != nil, e.Failed}, {"ended", e.Ended != nil, e.Ended}, {"refused", e.Refused != nil, e.Refused}, {"denied", e.Denied != nil, e.Denied},
+		{"failed", e.Failed != nil, e.Failed}, {"ended", e.Ended != nil, e.Ended}, {"name", e.Name != nil, e.Name}, {"denied", e.Denied != nil, e.Denied},
 	} {
 		if what.set {
 			return fmt.Sprintf("%8.3f s %s %s %+v", e.Since.Seconds(), what.name, e.App, what.v)
@@ -71,12 +64,12 @@ func (e Event) String() string {
 // eventBuffer is how far OnEvent may lag behind before the sandbox waits for it.
 const eventBuffer = 256
 
-// emit queues an event. Refused changes, of which a guest can cause any number,
+// emit queues an event. Those about names, of which a guest can cause any number,
 // are dropped when OnEvent is too slow. Denials wait for it: what comes meanwhile
 // waits in the guest, which counts what it can not keep.
 func (s *Sandbox) emit(e Event) {
 	e.Since = time.Since(s.started)
-	if e.Refused != nil {
+	if e.Name != nil {
 		select {
 		case s.events <- e:
 		default:

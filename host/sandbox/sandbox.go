@@ -24,7 +24,10 @@ type Options struct {
 	Runtime *runtimedir.Root // nil: runtimedir.Open
 	Apps    []App
 	Shares  []Share
-	Log     *slog.Logger // nil: silence
+	// HostExecuted are the names that no app may change in a share unless its
+	// policy has them; nil: the default list of host/files.
+	HostExecuted []string
+	Log          *slog.Logger // nil: silence
 	// OnEvent is told what happens, in order, from one goroutine. A slow one slows
 	// the sandbox.
 	OnEvent func(Event)
@@ -55,6 +58,7 @@ type Sandbox struct {
 	logs      *logs
 	denials   *denials
 	flights   flights
+	names     names
 	replacing chan struct{} // holds the one Replace that is under way
 
 	ended chan struct{} // closed once nothing is left
@@ -106,6 +110,9 @@ func prepare(o Options) (*Sandbox, []appSpec, error) {
 	}
 	specs, err := s.checkApps(o.Apps)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.makeViews(specs); err != nil {
 		return nil, nil, err
 	}
 	if s.o.Runtime == nil {
