@@ -164,7 +164,7 @@ func (w world) probe(t testing.TB, mode string, edit func(*policy.Policy)) sandb
 		Schema: policy.Schema, App: "probe", Version: "1.0.0", Code: code, Argv: []string{"/app/probe"},
 		Rights:  policy.Rights{Class: "base", Paths: []policy.Path{{Path: "/workspace", Access: policy.Write}}},
 		Limits:  policy.Limits{CPUMilli: 1000, MemoryMB: 128, Pids: 64},
-		Exports: []string{"deny", "die", "echo", "print", "read", "setuid", "wait", "whoami", "write"},
+		Exports: []string{"bomb", "deny", "die", "echo", "print", "priority", "read", "setuid", "spin", "tree", "wait", "whoami", "write"},
 	}
 	if edit != nil {
 		edit(&p)

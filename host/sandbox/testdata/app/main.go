@@ -12,10 +12,15 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	berth "github.com/berthos/berth/sdk/go"
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "sleep" {
+		_ = unix.Pause() // a process of a fork bomb
+	}
 	if len(os.Args) == 3 {
 		descend(os.Args[1], os.Args[2])
 		return
@@ -44,6 +49,10 @@ func run() error {
 	berth.Export(app, "deny", "Does what is refused, and says only how often.", deny)
 	berth.Export(app, "die", "Ends the process.", die)
 	berth.Export(app, "wait", "Waits for ever.", wait)
+	berth.Export(app, "tree", "Changes what a folder holds.", tree)
+	berth.Export(app, "bomb", "Takes all that it can get of something.", bomb)
+	berth.Export(app, "spin", "Uses the processors.", spin)
+	berth.Export(app, "priority", "Asks for more of the processors.", priority)
 	berth.Export(app, "echo", "Sends the raw stream back.", echo)
 	if strings.TrimSpace(string(mode)) == "more" {
 		berth.Export(app, "surprise", "Is not declared.", whoami)
