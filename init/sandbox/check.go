@@ -49,6 +49,9 @@ func (s Spec) check() (policy.Policy, error) {
 	if err == nil {
 		err = p.Check()
 	}
+	if err == nil {
+		p, err = p.For(s.Worker)
+	}
 	if err != nil {
 		return policy.Policy{}, err
 	}
@@ -72,7 +75,28 @@ func (s Spec) check() (policy.Policy, error) {
 			return policy.Policy{}, err
 		}
 	}
+	if err := s.checkGiven(p.Rights); err != nil {
+		return policy.Policy{}, err
+	}
 	return p, checkAblate(s.Ablate)
+}
+
+// maxInvoke bounds the apps that one process may call: each is a descriptor.
+const maxInvoke = 64
+
+// checkGiven compares what comes with a process with what its rights name.
+func (s Spec) checkGiven(r policy.Rights) error {
+	var callees []string
+	for _, i := range r.Invoke {
+		callees = append(callees, i.App)
+	}
+	switch {
+	case len(s.Invoke) > maxInvoke:
+		return fmt.Errorf("%d apps to call, at most %d can be", len(s.Invoke), maxInvoke)
+	case !slices.Equal(s.Invoke, callees):
+		return fmt.Errorf("sockets for calls of %q, the policy names %q", s.Invoke, callees)
+	}
+	return r.CheckSecrets(s.Secrets)
 }
 
 func (s Spec) checkIdentity() error {

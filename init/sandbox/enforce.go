@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/berthos/berth/init/policy"
@@ -90,9 +91,35 @@ func (e *enforcer) execute() error {
 	if err := unix.Chdir(dir); err != nil {
 		return fmt.Errorf("cannot enter %s: %w", dir, err)
 	}
+	if err := e.handSockets(); err != nil {
+		return err
+	}
+	return fmt.Errorf("cannot execute %s: %w", e.policy.Argv[0], syscall.Exec(e.policy.Argv[0], e.policy.Argv, e.environment()))
+}
+
+// handSockets puts the sockets of the app where the protocol wants them: its own
+// and those of the apps that it may call. They take the place of the report's
+// descriptor, which moves out of the way.
+func (e *enforcer) handSockets() error {
+	report, err := unix.FcntlInt(FDReport, unix.F_DUPFD_CLOEXEC, FDCgroup+len(e.Spec.Invoke))
+	if err != nil {
+		return fmt.Errorf("cannot keep the report: %w", err)
+	}
+	e.report.fd = report
 	if err := unix.Dup3(FDApp, FDAppInside, 0); err != nil {
 		return fmt.Errorf("cannot hand over the app's socket: %w", err)
 	}
+	for i, app := range e.Spec.Invoke { // upwards: none is overwritten before it was copied
+		if err := unix.Dup3(FDCgroup+i, FDInvokeInside+i, 0); err != nil {
+			return fmt.Errorf("cannot hand over the socket for app %s: %w", app, err)
+		}
+	}
+	return nil
+}
+
+// environment is what the app is given, and nothing of what this process was. A
+// secret never takes the place of another variable.
+func (e *enforcer) environment() []string {
 	env := []string{
 		"PATH=/app",
 		"HOME=/scratch",
@@ -101,5 +128,23 @@ func (e *enforcer) execute() error {
 		"BERTH_APP=" + e.policy.App,
 		fmt.Sprintf("BERTH_LISTEN_FD=%d", FDAppInside),
 	}
-	return fmt.Errorf("cannot execute %s: %w", e.policy.Argv[0], syscall.Exec(e.policy.Argv[0], e.policy.Argv, env))
+	// Of an app with one process, the host compares all that its code offers.
+	if whole, err := policy.Parse(e.Spec.Policy); err != nil || len(whole.Workers) > 0 {
+		env = append(env, "BERTH_EXPORTS="+strings.Join(e.policy.Exports, ","))
+	}
+	if len(e.Spec.Invoke) > 0 {
+		var sockets []string
+		for i, app := range e.Spec.Invoke {
+			sockets = append(sockets, fmt.Sprintf("%s=%d", app, FDInvokeInside+i))
+		}
+		env = append(env, "BERTH_INVOKE="+strings.Join(sockets, ","))
+	}
+	own := env
+	for _, name := range e.policy.Secrets {
+		taken := func(v string) bool { return strings.HasPrefix(v, name+"=") }
+		if !slices.ContainsFunc(own, taken) && !strings.HasPrefix(name, "BERTH_") {
+			env = append(env, name+"="+e.Spec.Secrets[name])
+		}
+	}
+	return env
 }

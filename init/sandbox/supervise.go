@@ -56,7 +56,7 @@ func (e *enforcer) readSpec() (err error) {
 		return err
 	}
 	// Whatever else came along must not reach the enforcer.
-	if err := unix.CloseRange(FDCgroup+uint(e.Spec.Cgroups), ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(FDCgroup+uint(e.Spec.Cgroups+len(e.Spec.Invoke)), ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot mark descriptors: %w", err)
 	}
 	return e.readFilters()
@@ -100,7 +100,11 @@ func (e *enforcer) startEnforcer() error {
 		return err
 	}
 	defer null.Close()
-	files := []uintptr{null.Fd(), 1, 2, r.Fd(), FDReport, FDGo, FDApp} // FDCgroup is free again
+	// The descriptors of the cgroup are closed; those of Invoke take their place.
+	files := []uintptr{null.Fd(), 1, 2, r.Fd(), FDReport, FDGo, FDApp}
+	for i := range e.Spec.Invoke {
+		files = append(files, uintptr(FDCgroup+e.Spec.Cgroups+i))
+	}
 	for i, g := range e.Grants {
 		e.Grants[i].FD = len(files)
 		files = append(files, uintptr(g.FD))

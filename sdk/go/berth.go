@@ -36,6 +36,7 @@ type App struct {
 	Stderr   io.Writer     // gets the stack of a panic; nil: os.Stderr
 
 	exports []*export
+	serves  func(export string) bool // nil: all
 	errs    []error
 }
 
@@ -82,11 +83,14 @@ func Export[In, Out any](app *App, name, description string, fn func(context.Con
 	app.exports = append(app.exports, e)
 }
 
-// Exports returns what the app announces, sorted by name.
+// Exports returns what the app announces, sorted by name. In a process that
+// serves a part of them (spec.md, "Several processes") that is this part.
 func (a *App) Exports() []protocol.Export {
 	all := make([]protocol.Export, 0, len(a.exports))
 	for _, e := range a.exports {
-		all = append(all, e.Export)
+		if a.serves == nil || a.serves(e.Name) {
+			all = append(all, e.Export)
+		}
 	}
 	slices.SortFunc(all, func(a, b protocol.Export) int { return strings.Compare(a.Name, b.Name) })
 	return all
@@ -109,6 +113,14 @@ func (a *App) find(name string) *export {
 		}
 	}
 	return nil
+}
+
+// served is find for exports that this process serves.
+func (a *App) served(name string) *export {
+	if a.serves != nil && !a.serves(name) {
+		return nil
+	}
+	return a.find(name)
 }
 
 func (a *App) names() string {

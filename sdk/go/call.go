@@ -30,7 +30,8 @@ const lastWord = 2 * time.Second
 type call struct {
 	out     *protocol.Writer
 	over    atomic.Bool
-	streams bool // it has a raw stream, which stream waits for
+	streams bool   // it has a raw stream, which stream waits for
+	caller  string // the app that calls
 	stream  func() (*RawStream, error)
 }
 
@@ -75,11 +76,21 @@ func HasStream(ctx context.Context) bool {
 	return c != nil && c.streams
 }
 
+// Caller returns the app that makes the call, as Berth says: it knows by which
+// socket the call came. It is empty if whoever runs the sandbox calls, and
+// outside a call.
+func Caller(ctx context.Context) string {
+	if c := callOf(ctx); c != nil {
+		return c.caller
+	}
+	return ""
+}
+
 // serveCall runs one call on its connection, until its last line is written.
 func (s *server) serveCall(conn net.Conn, in *protocol.Reader, q protocol.Request) {
 	ctx, cancel := context.WithCancelCause(s.calls)
 	defer cancel(nil)
-	c := &call{out: protocol.NewWriter(conn), streams: q.Stream}
+	c := &call{out: protocol.NewWriter(conn), streams: q.Stream, caller: q.Caller}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -109,7 +120,7 @@ func waitCancel(in *protocol.Reader) error {
 }
 
 func (s *server) runCall(ctx context.Context, c *call, q protocol.Request) (json.RawMessage, error) {
-	e := s.app.find(q.Export)
+	e := s.app.served(q.Export)
 	if e == nil {
 		return nil, Errorf(protocol.CodeUnknownExport, "app has no export %q; it has %s", q.Export, s.app.names())
 	}

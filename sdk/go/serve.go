@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +37,13 @@ func (a *App) Serve(ctx context.Context) error {
 	ln, err := inherited()
 	if err != nil {
 		return fmt.Errorf("cannot serve app %s: %w", a.Name, err)
+	}
+	if _, err := callees(); err != nil { // also marks their descriptors
+		return errors.Join(fmt.Errorf("cannot serve app %s: %w", a.Name, err), ln.Close())
+	}
+	if names, set := os.LookupEnv(protocol.EnvExports); set {
+		list := strings.Split(names, ",")
+		a.serves = func(name string) bool { return slices.Contains(list, name) }
 	}
 	return a.ServeOn(ctx, ln)
 }

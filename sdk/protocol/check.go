@@ -16,8 +16,16 @@ func (q Request) check() error {
 		if err := CheckName(q.Export); err != nil {
 			return fmt.Errorf("%w: call of an export: %w", ErrNotMessage, err)
 		}
+		if len(q.Caller) > MaxID {
+			return fmt.Errorf("%w: a caller has at most %d bytes", ErrNotMessage, MaxID)
+		}
 		return checkID(q.ID)
 	case TypeStream:
+		if q.Export != "" {
+			if err := CheckName(q.Export); err != nil {
+				return fmt.Errorf("%w: stream of an export: %w", ErrNotMessage, err)
+			}
+		}
 		return checkID(q.ID)
 	case TypeCancel, TypeShutdown:
 	default:

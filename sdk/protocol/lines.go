@@ -33,6 +33,12 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{buf: bufio.NewReaderSize(r, 8<<10), max: MaxMessage}
 }
 
+// NewInvokeReader returns one for a call from app to app, whose first line has
+// at most MaxInvoke bytes.
+func NewInvokeReader(r io.Reader) *Reader {
+	return &Reader{buf: bufio.NewReaderSize(r, 4<<10), max: MaxInvoke}
+}
+
 // Request reads and checks a line of the connecting side. io.EOF means that it
 // said nothing more.
 func (r *Reader) Request() (Request, error) {

@@ -11,14 +11,21 @@ const Version = 1
 // inherited listening unix socket.
 const EnvListenFD = "BERTH_LISTEN_FD"
 
+// Further environment variables of an app.
+const (
+	EnvExports = "BERTH_EXPORTS" // the exports that this process serves, with commas; unset: all
+	EnvInvoke  = "BERTH_INVOKE"  // "app=descriptor" with commas: the apps that it may call
+)
+
 // Limits that are checked before memory is taken, in bytes. Larger payloads than
 // MaxMessage belong on a call's raw stream.
 const (
-	MaxMessage  = 8 << 20  // one JSON line, newline included
-	MaxAnnounce = 1 << 20  // the announcement's line
-	MaxText     = 16 << 10 // Message.Text and Error.Message; what is longer is cut by the sender
-	MaxID       = 128      // Request.ID
-	MaxName     = 63       // an export's name: a letter, then letters, digits, '_' and '-'
+	MaxMessage  = 8 << 20   // one JSON line, newline included
+	MaxInvoke   = 256 << 10 // the first line of a call from app to app
+	MaxAnnounce = 1 << 20   // the announcement's line
+	MaxText     = 16 << 10  // Message.Text and Error.Message; what is longer is cut by the sender
+	MaxID       = 128       // Request.ID
+	MaxName     = 63        // an export's name: a letter, then letters, digits, '_' and '-'
 )
 
 // Request is the first line of a connection, written by the side that connects.
@@ -26,9 +33,12 @@ type Request struct {
 	Type     string          `json:"type"`               // TypeHello, TypeCall, TypeStream
 	Protocol int             `json:"protocol,omitempty"` // TypeHello
 	ID       string          `json:"id,omitempty"`       // TypeCall, TypeStream
-	Export   string          `json:"export,omitempty"`   // TypeCall
+	Export   string          `json:"export,omitempty"`   // TypeCall; on TypeStream that of its call, if given
 	Input    json.RawMessage `json:"input,omitempty"`    // TypeCall
 	Stream   bool            `json:"stream,omitempty"`   // TypeCall: a TypeStream connection with this ID comes too
+	// Caller, on a TypeCall, is the app that calls; empty: whoever runs the
+	// sandbox. Berth alone sets it.
+	Caller string `json:"caller,omitempty"`
 }
 
 // Kinds of connections and, after a TypeCall or TypeHello, of further lines
@@ -102,4 +112,5 @@ const (
 	CodeSystem        = "system"   // a system call failed: see Op, Path, Errno
 	CodeFailed        = "failed"   // the app's own error
 	CodeInternal      = "internal" // the app panicked or broke the protocol
+	CodeDenied        = "denied"   // of a call from app to app: the caller's policy does not allow it
 )
