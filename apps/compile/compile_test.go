@@ -122,7 +122,7 @@ func TestOneRefusalEach(t *testing.T) {
 	for _, c := range []string{
 		"filesystem:read:/context", "filesystem:write:/context/a", "filesystem:write:/app", "filesystem:write:/app/cache",
 		"network:host:example.com", "network:peer:other", "browser:navigate:*", "browser:screenshot:*",
-		"github:read:repos", "github:write:issues@octocat/hello-world", 		"context:publish:notes.added", "context:subscribe:notes.*",
+		"github:read:repos", "github:write:issues@octocat/hello-world", "context:publish:notes.added", "context:subscribe:notes.*",
 	} {
 		_, _, err := Compile(parse(t, "filesystem:read:/workspace", c), code)
 		var faults manifest.Errors

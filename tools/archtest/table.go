@@ -38,6 +38,7 @@ var table = []rule{
 	// Manifest to policy: pure.
 	{dir: "apps/manifest", external: []string{yaml, "golang.org/x/text/unicode/norm"}},
 	{dir: "apps/compile", internal: []string{"apps/manifest", "init/policy"}},
+	{dir: "apps/explain", internal: []string{"apps/manifest", "init/policy"}},
 
 	// Guest.
 	{dir: "init/cgroup", guest: true, internal: []string{"init/policy"}, external: []string{xsys}},
@@ -61,8 +62,10 @@ var table = []rule{
 	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
 	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
 	{dir: "host/files", internal: []string{"host/hint"}, external: []string{p9, xsys, "github.com/u-root/uio"}},
+	{dir: "host/hostexecuted", internal: []string{"apps/manifest", "host/files", "host/hint"}, external: []string{xsys}},
 	{dir: "host/control", internal: []string{"init/link", "sdk/protocol"}},
 	{dir: "host/appbuild", internal: []string{"apps", "init/policy", "host/hint"}},
+	{dir: "host/grant", internal: []string{"apps/explain", "apps/manifest", "init/policy", "host/hint"}, external: []string{xsys}},
 	{dir: "host/denial", internal: []string{"init/policy", "sdk/protocol"}},
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
 	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
