@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -21,7 +22,7 @@ func (p Policy) check() error {
 	switch {
 	case p.Schema != Schema:
 		return fmt.Errorf("schema %d, this build reads %d", p.Schema, Schema)
-	case p.App == "" || strings.ContainsAny(p.App, "/."):
+	case notAnExport(p.App):
 		return errors.New("the app has no usable name")
 	case p.Limits.CPUMilli <= 0 || p.Limits.MemoryMB <= 0 || p.Limits.Pids <= 0:
 		return errors.New("a limit is missing")
@@ -38,7 +39,7 @@ func (r Rights) check() error {
 	switch {
 	case r.Class != r.classFor():
 		return fmt.Errorf("its seccomp profile is %q, its rights ask for %q", r.Class, r.classFor())
-	case !slices.IsSorted(r.Connect) || !slices.IsSorted(r.Bind) || slices.Contains(r.Connect, 0) || slices.Contains(r.Bind, 0):
+	case !ascending(r.Connect) || !ascending(r.Bind) || slices.Contains(r.Connect, 0) || slices.Contains(r.Bind, 0):
 		return errors.New("its ports are out of order")
 	case !ascending(r.Secrets) || slices.ContainsFunc(r.Secrets, notAName):
 		return errors.New("its secrets are out of order")
@@ -57,9 +58,9 @@ func (r Rights) check() error {
 	}
 	for i, c := range r.Invoke {
 		switch {
-		case c.App == "" || strings.ContainsAny(c.App, "/."):
+		case notAnExport(c.App):
 			return fmt.Errorf("the app %q to call has no usable name", c.App)
-		case i > 0 && r.Invoke[i-1].App >= c.App || !ascending(c.Exports) || slices.Contains(c.Exports, ""):
+		case i > 0 && r.Invoke[i-1].App >= c.App || !ascending(c.Exports) || slices.ContainsFunc(c.Exports, notAnExport):
 			return errors.New("the apps that it may call are out of order")
 		}
 	}
@@ -69,12 +70,17 @@ func (r Rights) check() error {
 // checkWorkers makes sure that workers only narrow, and that each export has
 // one process.
 func (p Policy) checkWorkers() error {
-	if all := p.AllExports(); !ascending(all) {
+	if !ascending(p.Exports) || slices.ContainsFunc(p.Exports, notAnExport) {
+		return errors.New("its exports are out of order")
+	}
+	if !ascending(p.AllExports()) {
 		return errors.New("an export has two processes")
 	}
 	for i, w := range p.Workers {
 		switch {
-		case len(w.Exports) == 0 || w.Name != w.Exports[0] || !ascending(w.Exports) || strings.ContainsAny(w.Name, "/."):
+		case !ascending(w.Exports) || slices.ContainsFunc(w.Exports, notAnExport):
+			return fmt.Errorf("the exports of its worker %q are out of order", w.Name)
+		case len(w.Exports) == 0 || w.Name != w.Exports[0]:
 			return fmt.Errorf("its worker %q is not named after its first export", w.Name)
 		case i > 0 && p.Workers[i-1].Name >= w.Name:
 			return errors.New("its workers are out of order")
@@ -90,7 +96,7 @@ func (p Policy) checkWorkers() error {
 }
 
 // ascending reports whether list is sorted and nothing stands in it twice.
-func ascending(list []string) bool {
+func ascending[T cmp.Ordered](list []T) bool {
 	for i := 1; i < len(list); i++ {
 		if list[i-1] >= list[i] {
 			return false
@@ -98,6 +104,9 @@ func ascending(list []string) bool {
 	}
 	return true
 }
+
+// notAnExport reports what cannot name an export, and so a process.
+func notAnExport(s string) bool { return s == "" || strings.ContainsAny(s, "/.\x00\n") }
 
 // notAName reports what cannot name an environment variable.
 func notAName(s string) bool { return s == "" || strings.ContainsAny(s, "=\x00") }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -184,7 +183,7 @@ func TestCoversFindsTheWriteAboveARead(t *testing.T) {
 }
 
 func TestShowGolden(t *testing.T) {
-	golden(t, "show.golden.txt", sample().String()+"\n----\n\n"+bare().String())
+	golden(t, "show.golden.txt", sample().String()+"\n----\n\n"+bare().String()+"\n----\n\n"+full().String())
 }
 
 func TestShowIsSafeToPrint(t *testing.T) {
@@ -199,14 +198,17 @@ func TestShowIsSafeToPrint(t *testing.T) {
 }
 
 func TestParseRoundTrip(t *testing.T) {
-	for _, p := range []Policy{sample(), bare()} {
+	for _, p := range []Policy{sample(), bare(), full()} {
 		raw, err := p.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, err := Parse(raw)
-		if err != nil || !reflect.DeepEqual(p, again) {
-			t.Errorf("%v: %+v became %+v", err, p, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if more, err := again.Encode(); err != nil || string(more) != string(raw) || again.Check() != nil {
+			t.Errorf("%v: %s became %s", err, raw, more)
 		}
 		for _, bad := range []string{string(raw) + "\n", " " + string(raw), strings.Replace(string(raw), `"app"`, `"App"`, 1), string(raw) + string(raw), ""} {
 			if _, err := Parse([]byte(bad)); err == nil {
