@@ -46,7 +46,8 @@ reproduce: build ## build everything twice in different folders and compare
 kernel-update: build ## move the kernel pin: make kernel-update VERSION=7.3.5-1~bpo13+1
 	bin/mkkernel -update $(VERSION)
 
-fuzz: ## fuzz every parser of foreign bytes, a minute each
+fuzz: ## fuzz every parser of foreign bytes, a minute each, and compile 10^6 random manifests
+	$(GO) test ./apps/compile -run 'TestWorkersGrantDeclared|TestGrantedIsDeclared' -timeout 1h -rapid.checks 1000000
 	@grep -roE '^func Fuzz\w+' --include=*_test.go . | sed 's/func //' | while IFS=: read -r file target; do \
 		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime 1m "$$(dirname "$$file")" || exit 1; done
 
