@@ -14,6 +14,7 @@ import (
 	"github.com/berthos/berth/host/appbuild"
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/hostexecuted"
 	"github.com/berthos/berth/host/sandbox"
 )
 
@@ -103,9 +104,16 @@ func (r *devRun) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	protected, err := hostexecuted.Load()
+	if err != nil {
+		return err
+	}
 	r.sb, err = sandbox.Start(ctx, sandbox.Options{
 		Machine: choice.Machine,
 		Image:   img,
+
+		HostExecuted: protected,
+
 		Apps:    []sandbox.App{{Policy: r.app.Encoded, Image: r.app.Image}},
 		Shares:  shares,
 		OnEvent: r.event,

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -41,6 +42,22 @@ func (r *devRun) Open(ctx context.Context, app string) (link.Half, error) {
 func (r *devRun) Denials(ctx context.Context, app string, since time.Time) (control.Denials, error) {
 	d, err := r.sb.Denials(ctx, app, since)
 	return control.Denials{Kept: d.Kept, Complete: d.Complete, Records: d.Records, Calls: d.Calls}, err
+}
+
+// Names says what happened to names of the shares.
+func (r *devRun) Names(since time.Time) control.Names {
+	n := r.sb.Names(since)
+	out := control.Names{Cut: n.Cut}
+	for _, name := range n.List {
+		c := control.Name{HostDir: name.HostDir, Place: name.Place, Op: name.Op, Refused: name.Refused, Why: name.Why}
+		for _, s := range r.sb.Shares() {
+			if s.HostDir == name.HostDir {
+				c.Path = path.Join(s.Path, name.Place)
+			}
+		}
+		out.List = append(out.List, c)
+	}
+	return out
 }
 
 // Why says what died, if anything did.

@@ -57,6 +57,8 @@ func (h hostile) Open(context.Context, string) (link.Half, error) {
 	return near.(*net.UnixConn), nil
 }
 
+func (h hostile) Names(time.Time) control.Names { return control.Names{} }
+
 func (h hostile) Denials(context.Context, string, time.Time) (control.Denials, error) {
 	return control.Denials{}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/denial"
 	"github.com/berthos/berth/host/files"
+	"github.com/berthos/berth/host/hostexecuted"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
 )
@@ -74,8 +75,10 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 	out, err := call(ctx, w, client, d, q)
 	if err != nil {
 		err = explainLost(ctx, client, app, err)
-		return rpcError(w, d, err, records(ctx, client, d.Name, began, f.stream, err), f.json)
+		names := happened(ctx, client, d, began)
+		return rpcError(w, d, err, evidence{records(ctx, client, d.Name, began, f.stream, err), names}, f.json)
 	}
+	printNames(w.Err, happened(ctx, client, d, began), f.json)
 	result := w.Out
 	if f.stream {
 		result = w.Err
@@ -226,8 +229,54 @@ func explainLost(ctx context.Context, c control.Client, app string, err error) e
 	return err
 }
 
+// evidence is what was recorded and reported while a call ran.
+type evidence struct {
+	records denial.Records
+	names   control.Names
+}
+
+// happened asks what happened during the call to names of shared folders that
+// hosts execute. It is there already: nothing is waited for.
+func happened(ctx context.Context, c control.Client, d control.App, began time.Time) control.Names {
+	if !slices.ContainsFunc(d.Shares, func(s control.Share) bool { return !s.ReadOnly }) {
+		return control.Names{}
+	}
+	names, err := c.Names(ctx, began)
+	if err != nil {
+		return control.Names{} // whoever asks for the call's own error learns why
+	}
+	return names
+}
+
+// printNames tells of them, beside the result.
+func printNames(out io.Writer, names control.Names, asJSON bool) {
+	if asJSON && len(names.List) > 0 {
+		printJSON(out, map[string]control.Names{"names": names})
+		return
+	}
+	for _, n := range names.List {
+		what := "not refused: " + n.Path
+		if n.Refused {
+			what = "refused: " + n.Op + " " + n.Path
+		}
+		fmt.Fprintln(out, visible(what+": "+n.Why))
+	}
+	if names.Cut {
+		fmt.Fprintln(out, "there was more, which was not kept")
+	}
+}
+
+func refusals(names control.Names) (list []denial.Refusal) {
+	for _, n := range names.List {
+		if n.Refused {
+			list = append(list, denial.Refusal{Path: n.Path, Op: n.Op, Why: n.Why})
+		}
+	}
+	return list
+}
+
 // rpcError turns an error of the call into its report and exit code.
-func rpcError(w World, d control.App, err error, rs denial.Records, asJSON bool) error {
+func rpcError(w World, d control.App, err error, ev evidence, asJSON bool) error {
 	var said *protocol.Error
 	if !errors.As(err, &said) {
 		return fail(ExitFailed, "", "%w", err)
@@ -235,12 +284,15 @@ func rpcError(w World, d control.App, err error, rs denial.Records, asJSON bool)
 	p, parseErr := policy.Parse(d.Policy)
 	if parseErr == nil {
 		c := explainContext(d, p)
-		c.Records = rs
+		c.Records, c.Refused = ev.records, refusals(ev.names)
 		if den, ok := denial.Explain(c, *said); ok {
 			printDenial(w.Err, den, asJSON)
+			ev.names.List = slices.DeleteFunc(ev.names.List, func(n control.Name) bool { return n.Refused })
+			printNames(w.Err, ev.names, asJSON)
 			return &failure{code: ExitDenied, err: errors.New("")}
 		}
 	}
+	printNames(w.Err, ev.names, asJSON)
 	if asJSON {
 		printJSON(w.Err, said)
 		return &failure{code: appCode(said), err: errors.New("")}
@@ -267,11 +319,25 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 }
 
 func explainContext(d control.App, p policy.Policy) denial.Context {
-	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: files.IsHostExecuted, Excluded: files.Excluded}
+	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: hostExecutedFor(p), Excluded: files.Excluded}
 	for _, s := range d.Shares {
 		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: s.Exclude})
 	}
 	return c
+}
+
+// hostExecutedFor judges places as the shares of an app do, by the user's list
+// of now.
+func hostExecutedFor(p policy.Policy) func(rel string) bool {
+	list, err := hostexecuted.Load()
+	if err != nil {
+		list = files.HostExecutedNames()
+	}
+	match, err := files.Matcher(files.WithoutNames(list, p.HostExecuted))
+	if err != nil {
+		return files.IsHostExecuted
+	}
+	return func(rel string) bool { return match(rel, false) }
 }
 
 func checkExport(d control.App, name string) error {

@@ -110,6 +110,19 @@ func (c Client) Denials(ctx context.Context, app string, since time.Time, wait t
 	return d, err
 }
 
+// Names asks what happened to names of the shares since a time.
+func (c Client) Names(ctx context.Context, since time.Time) (Names, error) {
+	conn, r, err := c.ask(ctx, request{Kind: kindNames, SinceUnixNano: since.UnixNano()})
+	if err != nil {
+		return Names{}, err
+	}
+	conn.Close()
+	if r.Names == nil {
+		return Names{}, errors.New("cannot ask for names: empty reply")
+	}
+	return *r.Names, nil
+}
+
 // ErrGone means that nobody serves the sandbox any more.
 var ErrGone = errors.New("the sandbox ended")
 

@@ -28,6 +28,7 @@ const (
 	kindCall     = "call"     // answered by a reply, then sdk/protocol with the app
 	kindLogs     = "logs"     // answered by a reply, then link.LogRecord lines
 	kindWhy      = "why"      // answered by a reply whose error says how App or its sandbox died, if it did
+	kindNames    = "names"    // answered by a reply with Names
 	kindDenials  = "denials"  // answered by a reply with Denials, then link.DenialRecord lines
 )
 
@@ -35,7 +36,7 @@ type request struct {
 	Kind string `json:"kind"`
 	App  string `json:"app,omitempty"`
 
-	SinceUnixNano int64 `json:"since_unix_nano,omitempty"` // kindDenials
+	SinceUnixNano int64 `json:"since_unix_nano,omitempty"` // kindDenials, kindNames
 	WaitMillis    int64 `json:"wait_millis,omitempty"`     // kindDenials
 }
 
@@ -43,6 +44,25 @@ type reply struct {
 	Error       string       `json:"error,omitempty"`
 	Description *Description `json:"description,omitempty"`
 	Denials     *Denials     `json:"denials,omitempty"`
+	Names       *Names       `json:"names,omitempty"`
+}
+
+// Names is what happened, since a time, to names of the sandbox's shares that
+// hosts execute or that are excluded.
+type Names struct {
+	List []Name `json:"list"`
+	Cut  bool   `json:"cut,omitempty"` // there was more
+}
+
+// Name is one of them: a change that was refused, or what came into being where
+// nobody could refuse it.
+type Name struct {
+	HostDir string `json:"host_dir"`
+	Path    string `json:"path"`  // as apps see it
+	Place   string `json:"place"` // below HostDir
+	Op      string `json:"op"`
+	Refused bool   `json:"refused"`
+	Why     string `json:"why"` // a sentence
 }
 
 // Denials is what the kernel recorded of an app since a time.

@@ -40,6 +40,10 @@ func (e echo) Open(_ context.Context, app string) (link.Half, error) {
 	return a, nil
 }
 
+func (e echo) Names(since time.Time) Names {
+	return Names{List: []Name{{Place: ".envrc", Op: since.UTC().Format(time.RFC3339), Refused: true}}}
+}
+
 func (e echo) Denials(ctx context.Context, app string, since time.Time) (Denials, error) {
 	if app != "echo" {
 		return Denials{}, errors.New("no such app")
@@ -155,6 +159,20 @@ func TestLogs(t *testing.T) {
 	})
 	if err != nil || len(got) != 1 || got[0] != "a\x1bb\nc" {
 		t.Errorf("Logs = %q, %v", got, err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	root := t.TempDir()
+	serveEcho(t, root)
+	clients, _, _, err := Find(t.Context(), root)
+	if err != nil || len(clients) != 1 {
+		t.Fatal(clients, err)
+	}
+	since := time.Unix(100, 0)
+	n, err := clients[0].Names(t.Context(), since)
+	if err != nil || len(n.List) != 1 || n.List[0].Op != "1970-01-01T00:01:40Z" || !n.List[0].Refused {
+		t.Errorf("Names = %+v, %v", n, err)
 	}
 }
 

@@ -22,6 +22,8 @@ type Backend interface {
 	// Denials returns what was recorded of app since a time. It waits, until ctx
 	// ends, for what is under way.
 	Denials(ctx context.Context, app string, since time.Time) (Denials, error)
+	// Names returns what happened to names of the shares since a time.
+	Names(since time.Time) Names
 	// Why says how app or the sandbox died; nil if it lives.
 	Why(ctx context.Context, app string) error
 	// Logs delivers records from now on until ctx ends.
@@ -91,6 +93,9 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 		return serveCall(ctx, conn, b, req.App)
 	case kindDenials:
 		return serveDenials(ctx, conn, b, req)
+	case kindNames:
+		n := b.Names(time.Unix(0, req.SinceUnixNano))
+		return writeLine(conn, reply{Names: &n})
 	case kindWhy:
 		var r reply
 		if why := b.Why(ctx, req.App); why != nil {

@@ -30,6 +30,13 @@ type Share struct {
 	Exclude  []string // names that do not exist for the app
 }
 
+// Refusal is a change that the file server of a share refused for the name.
+type Refusal struct {
+	Path string // as the app would name it
+	Op   string
+	Why  string // a sentence
+}
+
 // Context is what an explanation needs besides the error.
 type Context struct {
 	Policy   policy.Policy
@@ -37,6 +44,7 @@ type Context struct {
 	Manifest string // where the manifest is, for the fix
 	Shares   []Share
 	Records  Records
+	Refused  []Refusal // while the call ran
 	// HostExecuted reports whether hosts execute what is at a place below a
 	// share, so that the share refuses changes there; nil: no place is such.
 	HostExecuted func(rel string) bool

@@ -55,19 +55,62 @@ func (c Context) byName(e protocol.Error) (Denial, bool) {
 	rel := strings.TrimPrefix(guest[len(share.Path):], "/")
 	switch {
 	case c.Excluded != nil && c.Excluded(share.Exclude, rel):
-		d.By = "the shared folder: this name is excluded (" + e.Errno + ")"
+		d.By = "the shared folder: this name is excluded (" + e.Errno + ")" + c.reported(guest)
 		d.Rule = "this sandbox was started with --exclude " + quote(strings.Join(share.Exclude, " --exclude "))
 		d.Fix = "the owner of this sandbox may start it without; retrying will not help"
 	case share.ReadOnly || grant.Access != policy.Write:
 		return Denial{}, false
 	case c.HostExecuted != nil && c.HostExecuted(rel):
-		d.By = "the shared folder: programs of the host execute what has this name (" + e.Errno + ")"
+		d.By = "the shared folder: programs of the host execute what has this name (" + e.Errno + ")" + c.reported(guest)
 		d.Rule = fmt.Sprintf("filesystem:write:%s covers %s, but names such as .git/hooks, .envrc and .vscode are read-only in a shared folder", grant.Path, quote(e.Path))
-		d.Fix = "the owner of the folder may make this change on the host; retrying will not help"
+		d.Fix = c.fixName()
 	default:
-		return Denial{}, false
+		return c.elsewhere(e, share, grant)
 	}
 	return d, true
+}
+
+// elsewhere explains a change that the file server refused under a name that
+// the app did not say: a link on the path led there, or it was a rename.
+func (c Context) elsewhere(e protocol.Error, share Share, grant policy.Path) (Denial, bool) {
+	if e.Errno != "EACCES" || c.recorded(e) {
+		return Denial{}, false
+	}
+	for _, r := range c.Refused {
+		if !policy.Below(r.Path, share.Path) {
+			continue
+		}
+		return Denial{
+			Denied: call(e),
+			By:     fmt.Sprintf("the shared folder: %s (%s)%s", r.Why, e.Errno, c.said(r)),
+			Rule:   fmt.Sprintf("filesystem:write:%s covers %s, but what it comes to is %s, which is read-only in a shared folder", grant.Path, quote(e.Path), quote(r.Path)),
+			Fix:    c.fixName(),
+		}, true
+	}
+	return Denial{}, false
+}
+
+// fixName is for the owner alone: it needs an approval from a terminal.
+func (c Context) fixName() string {
+	return fmt.Sprintf("the owner of the folder may make this change on the host, or add the name to host_executed in %s and approve it; retrying will not help", c.Manifest)
+}
+
+// reported says that the file server said so itself.
+func (c Context) reported(guest string) string {
+	for _, r := range c.Refused {
+		if policy.Below(guest, r.Path) {
+			return c.said(r)
+		}
+	}
+	return ""
+}
+
+func (c Context) said(r Refusal) string {
+	in := ""
+	if c.Records.Calls > 1 {
+		in = fmt.Sprintf(", in one of %d calls in flight", c.Records.Calls)
+	}
+	return fmt.Sprintf(", reported by the file server (%s of %s%s)", quote(r.Op), quote(r.Path), in)
 }
 
 // besideShares explains a change in /workspace itself when it only holds the

@@ -55,7 +55,7 @@ func DefaultHostExecuted() []HostExecuted {
 			".pre-commit-config.yaml",
 		}},
 		{"Berth", "builds the app by the command that its manifest names, and the manifest says what the app may touch", []string{
-			manifestName,
+			ManifestName,
 		}},
 		{"agents", "start the tool servers and run the hooks that these name, or take permissions from them", []string{
 			".mcp.json",
@@ -130,9 +130,9 @@ func DefaultHostExecuted() []HostExecuted {
 // repository's hooks and config as anything else. In a list it means the latter.
 const gitFile = ".git"
 
-// manifestName is the one name that no list leaves out: whoever writes it says
+// ManifestName is the one name that no list leaves out: whoever writes it says
 // what the app may do.
-const manifestName = "berth.yml"
+const ManifestName = "berth.yml"
 
 // HostExecutedNames returns the names of the default list.
 func HostExecutedNames() (names []string) {
