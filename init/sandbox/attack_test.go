@@ -45,24 +45,33 @@ func newField(t *testing.T, profile sandbox.Profile, tags string) field {
 	}}
 }
 
-// plant makes the folders of all probes anew.
-func (f field) plant(t *testing.T) {
+// plant makes the folders of the given probes anew, or of all, where they have
+// any use for one.
+func (f field) plant(t *testing.T, ids []string) {
 	t.Helper()
 	for _, part := range []string{"rw", "ro", "out"} {
 		os.RemoveAll(filepath.Join(f.share, part))
 		f.own(t, os.Mkdir(filepath.Join(f.share, part), 0o755), part)
 		for _, p := range probe.All(f.world) {
+			if !p.Folders() || len(ids) > 0 && !slices.Contains(ids, p.ID) {
+				continue
+			}
 			f.own(t, os.MkdirAll(filepath.Join(f.share, part, p.ID, "d"), 0o755), part, p.ID, "d")
 			f.own(t, os.WriteFile(filepath.Join(f.share, part, p.ID, "f"), []byte("original\n"), 0o644), part, p.ID, "f")
 			f.own(t, nil, part, p.ID)
 		}
 	}
-	device := filepath.Join(f.share, "rw/FS-15o/device")
-	f.own(t, unix.Mknod(device, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))), "rw/FS-15o/device")
+	device := "rw/FS-15o/device"
+	if _, err := os.Stat(filepath.Join(f.share, filepath.Dir(device))); err == nil {
+		f.own(t, unix.Mknod(filepath.Join(f.share, device), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))), device)
+	}
 	write(t, filepath.Join(f.dir, "code/data"), []byte("data"))
 	os.Chmod(filepath.Join(f.dir, "code/data"), 0o666)
-	for _, s := range []struct{ name, kind string }{{"rw/PR-10/socket", "unix"}, {"rw/PR-10d/datagrams", "unixgram"}} {
+	for _, s := range []struct{ name, kind string }{{"rw/PR-10/socket", "unix"}, {"rw/PR-10p/socket", "unix"}, {"rw/PR-10d/datagrams", "unixgram"}} {
 		name := filepath.Join(f.share, s.name)
+		if _, err := os.Stat(filepath.Dir(name)); err != nil {
+			continue // not among the probes of this run
+		}
 		if s.kind == "unix" {
 			l, err := net.ListenUnix(s.kind, &net.UnixAddr{Name: name, Net: s.kind})
 			if err != nil {
@@ -126,7 +135,7 @@ func (f field) snapshot(t *testing.T) map[string]string {
 // is no enforcer at all.
 func (f field) attack(t *testing.T, at string, control bool, ablate, ids []string) (map[string]result, map[string]bool) {
 	t.Helper()
-	f.plant(t)
+	f.plant(t, ids)
 	before := f.snapshot(t)
 	args := append([]string{"-at", at, fmt.Sprintf("-user=%v", f.world.User), fmt.Sprintf("-abi=%d", f.world.ABI)}, ids...)
 	j := f.job(f.profile, args, policy.Path{Path: "/workspace/ro", Access: policy.Read}, policy.Path{Path: "/workspace/rw", Access: policy.Write})
@@ -263,17 +272,40 @@ func flatten(layers []probe.Layer) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestPositions attacks from a second thread and from a grandchild.
+// TestPositions attacks from every way in which an app starts a process or a
+// thread. One that was forked and executes nothing can only make single system
+// calls: there a probe that consists of one is tried.
 func TestPositions(t *testing.T) {
 	for _, profile := range profiles {
 		f := newField(t, profile, "")
-		for _, at := range []string{"thread", "grandchild"} {
-			t.Run(string(profile)+"/"+at, func(t *testing.T) {
-				results, changed := f.attack(t, at, false, nil, nil)
+		for _, at := range probe.Positions() {
+			t.Run(string(profile)+"/"+string(at), func(t *testing.T) {
+				results, changed := f.attack(t, string(at), false, nil, nil)
+				tried := 0
 				for _, p := range probe.All(f.world) {
-					f.check(t, p, results[p.ID], changed[p.ID], at)
+					if at.Does(p) {
+						tried++
+						f.check(t, p, results[p.ID], changed[p.ID], string(at))
+					}
+				}
+				if tried < 50 {
+					t.Errorf("only %d probes", tried)
 				}
 			})
+		}
+	}
+}
+
+// TestIDs: each ID names one probe, so that results and documents can.
+func TestIDs(t *testing.T) {
+	seen := map[string]bool{}
+	for _, w := range []probe.World{{ABI: 11}, {User: true, ABI: 7}} {
+		clear(seen)
+		for _, p := range probe.All(w) {
+			if seen[p.ID] || p.What == "" || (p.Run == nil) == (p.Raw == nil) || p.Must && p.Layers != nil {
+				t.Errorf("%s (%s): named twice, or not one attack", p.ID, p.What)
+			}
+			seen[p.ID] = true
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Attackapp tries what a sandbox must refuse and prints what came of it, one
 // JSON object a line. Tests put it where an app would be.
 //
-//	attackapp [-at main|thread|grandchild] [-user] [-abi N] [ID...]
+//	attackapp [-at POSITION] [-user] [-abi N] [ID...]     see package probe for positions
 //	attackapp -do ACTION:PATH...     ACTION is read, write, create, list, stat or call
 //	attackapp -net ACTION:PORT...    see netAction
 //	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat | -forks
@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -44,35 +45,87 @@ func run(args []string, out io.Writer) int {
 		}
 	}
 	flags := flag.NewFlagSet("attackapp", flag.ContinueOnError)
-	at := flags.String("at", "main", "where to attack from: main, thread or grandchild")
+	at := flags.String("at", string(probe.Main), "where to attack from")
 	w := probe.World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary"}
 	flags.BoolVar(&w.User, "user", false, "an ordinary user's machine")
 	flags.IntVar(&w.ABI, "abi", 0, "Landlock ABI of the kernel")
 	if flags.Parse(args) != nil {
 		return 2
 	}
-	switch *at {
-	case "thread":
-		done := make(chan struct{})
-		go func() {
-			runtime.LockOSThread() // never unlocked: another thread than main's
-			attack(w, flags.Args(), out)
-			close(done)
-		}()
-		<-done
+	return from(probe.Position(*at), w, flags.Args(), out)
+}
+
+// from attacks from a position, or starts what does.
+func from(at probe.Position, w probe.World, ids []string, out io.Writer) int {
+	next := func(at probe.Position) []string {
+		return append([]string{"-at", string(at), fmt.Sprintf("-user=%v", w.User), fmt.Sprintf("-abi=%d", w.ABI)}, ids...)
+	}
+	switch at {
+	case probe.Thread:
+		onThread(func() { attack(at, w, ids, out) })
 		return 0
-	case "grandchild":
-		return again(append([]string{"-at", "child"}, options(w, flags.Args())...), out)
+	case probe.ExecThread:
+		onThread(func() {
+			executed(syscall.Exec("/proc/self/exe", append([]string{"attackapp"}, next(probe.Main)...), os.Environ()))
+		})
+		return 1
+	case probe.Memory:
+		fd, err := probe.MemoryProgram()
+		if err == nil {
+			err = syscall.Exec("/proc/self/fd/"+strconv.Itoa(fd), append([]string{"attackapp"}, next(probe.Main)...), os.Environ())
+		}
+		executed(err)
+		return 1
+	case probe.Grandchild:
+		return again(next("child"), out)
 	case "child":
-		return again(append([]string{"-at", "main"}, options(w, flags.Args())...), out)
+		return again(next(probe.Main), out)
+	case probe.Orphan:
+		return orphan(next(probe.Orphan+"ed"), out)
+	case probe.Orphan + "ed": // leaves a child behind, which has the output
+		cmd := exec.Command("/proc/self/exe", next(probe.Main)...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		executed(cmd.Start())
+		return 0
 	}
 	runtime.LockOSThread()
-	attack(w, flags.Args(), out)
+	attack(at, w, ids, out)
 	return 0
 }
 
-func options(w probe.World, ids []string) []string {
-	return append([]string{fmt.Sprintf("-user=%v", w.User), fmt.Sprintf("-abi=%d", w.ABI)}, ids...)
+func executed(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attackapp: cannot start anew:", err)
+	}
+}
+
+// onThread runs f on another thread than main's.
+func onThread(f func()) {
+	done := make(chan struct{})
+	runtime.LockOSThread()
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		f()
+		close(done)
+	}()
+	<-done
+}
+
+// orphan passes on what a process prints whose parent has ended.
+func orphan(args []string, out io.Writer) int {
+	r, w, err := os.Pipe()
+	if err != nil {
+		executed(err)
+		return 1
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	err = cmd.Run()
+	w.Close()
+	executed(err)
+	io.Copy(out, r) // until the last of them has ended
+	return 0
 }
 
 // again executes this program anew and passes its output on.
@@ -87,13 +140,13 @@ func again(args []string, out io.Writer) int {
 }
 
 // attack runs the named probes, or all.
-func attack(w probe.World, ids []string, out io.Writer) {
+func attack(at probe.Position, w probe.World, ids []string, out io.Writer) {
 	for _, p := range probe.All(w) {
-		if len(ids) > 0 && !slices.Contains(ids, p.ID) {
+		if len(ids) > 0 && !slices.Contains(ids, p.ID) || !at.Does(p) {
 			continue
 		}
 		r := Result{ID: p.ID}
-		if err := p.Run(w, p.ID); err != nil {
+		if err := at.Try(p, w); err != nil {
 			var errno syscall.Errno
 			errors.As(err, &errno)
 			r.Errno, r.Error = int(errno), err.Error()

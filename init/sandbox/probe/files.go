@@ -16,6 +16,9 @@ var outside = []Layer{{hide}, {landlock}}
 
 var denied = []syscall.Errno{unix.EACCES, unix.ENOENT, unix.EXDEV, unix.EPERM}
 
+// cwd stands for the working folder in calls that take a folder.
+const cwd = ^uintptr(99) // AT_FDCWD
+
 func out(w World, id, name string) string { return filepath.Join(w.Out, id, name) }
 func in(w World, id, name string) string  { return filepath.Join(w.Write, id, name) }
 func ro(w World, id, name string) string  { return filepath.Join(w.Read, id, name) }
@@ -24,42 +27,42 @@ func ro(w World, id, name string) string  { return filepath.Join(w.Read, id, nam
 // granted.
 func contents() []Probe {
 	return []Probe{
-		{ID: "FS-01w", What: "write to a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-01w", What: "write to a file outside", Blocks: []string{"fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return overwrite(out(w, id, "f"), unix.O_WRONLY)
 		}},
-		{ID: "FS-01r", What: "read a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-01r", What: "read a file outside", Blocks: []string{"fs.read_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			raw, err := os.ReadFile(out(w, id, "f"))
 			return effect(err, len(raw) > 0)
 		}},
-		{ID: "FS-02d", What: "open a folder outside by handle, then a file in it", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-02d", What: "open a folder outside by handle, then a file in it", Blocks: []string{"fs.read_file", "fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return throughHandle(filepath.Join(w.Out, id), "f")
 		}},
-		{ID: "FS-02f", What: "open a file outside by handle, then again through /proc", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-02f", What: "open a file outside by handle, then again through /proc", Blocks: []string{"fs.read_file", "fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return reopen(out(w, id, "f"))
 		}},
-		{ID: "FS-03t", What: "truncate a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-03t", What: "truncate a file outside", Blocks: []string{"fs.truncate"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return effect(unix.Truncate(out(w, id, "f"), 0), sizeOf(out(w, id, "f")) == 0)
 		}},
-		{ID: "FS-03o", What: "truncate a file outside by opening it", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return openClose(out(w, id, "f"), unix.O_RDONLY|unix.O_TRUNC)
+		{ID: "FS-03o", What: "truncate a file outside by opening it", Blocks: []string{"fs.truncate", "fs.read_file"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_OPENAT, cwd, 0, unix.O_RDONLY|unix.O_TRUNC|unix.O_CLOEXEC).onPaths(map[int]string{1: out(w, id, "f")})
 		}},
-		{ID: "FS-04c", What: "create a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-04c", What: "create a file outside", Blocks: []string{"fs.make_reg"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return overwrite(out(w, id, "new"), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
 		}},
-		{ID: "FS-04m", What: "make a folder outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Mkdir(out(w, id, "newdir"), 0o755)
+		{ID: "FS-04m", What: "make a folder outside", Blocks: []string{"fs.make_dir"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_MKDIRAT, cwd, 0, 0o755).onPaths(map[int]string{1: out(w, id, "newdir")})
 		}},
-		{ID: "FS-04u", What: "unlink a file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Unlink(out(w, id, "f"))
+		{ID: "FS-04u", What: "unlink a file outside", Blocks: []string{"fs.remove_file"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_UNLINKAT, cwd, 0, 0).onPaths(map[int]string{1: out(w, id, "f")})
 		}},
-		{ID: "FS-04r", What: "remove a folder outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Rmdir(out(w, id, "d"))
+		{ID: "FS-04r", What: "remove a folder outside", Blocks: []string{"fs.remove_dir"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_UNLINKAT, cwd, 0, unix.AT_REMOVEDIR).onPaths(map[int]string{1: out(w, id, "d")})
 		}},
-		{ID: "FS-04p", What: "make a pipe outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Mkfifo(out(w, id, "pipe"), 0o644)
+		{ID: "FS-04p", What: "make a pipe outside", Blocks: []string{"fs.make_fifo"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_MKNODAT, cwd, 0, unix.S_IFIFO|0o644, 0).onPaths(map[int]string{1: out(w, id, "pipe")})
 		}},
-		{ID: "FS-04t", What: "make an unnamed file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return openClose(filepath.Join(w.Out, id), unix.O_TMPFILE|unix.O_WRONLY)
+		{ID: "FS-04t", What: "make an unnamed file outside", Blocks: []string{"fs.write_file", "fs.make_reg"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_OPENAT, cwd, 0, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600).onPaths(map[int]string{1: filepath.Join(w.Out, id)})
 		}},
 	}
 }
@@ -67,35 +70,35 @@ func contents() []Probe {
 // detours are the same by other ways than the plain path.
 func detours() []Probe {
 	return []Probe{
-		{ID: "FS-05l", What: "write through an own symlink that leads outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-05l", What: "write through an own symlink that leads outside", Blocks: []string{"fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return throughLink(out(w, id, "f"), in(w, id, "link"), "", unix.O_WRONLY)
 		}},
-		{ID: "FS-05d", What: "create through a symlinked folder", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-05d", What: "create through a symlinked folder", Blocks: []string{"fs.make_reg"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return throughLink(filepath.Join(w.Out, id), in(w, id, "linkdir"), "made", unix.O_CREAT|unix.O_WRONLY)
 		}},
-		{ID: "FS-05n", What: "create through a dangling symlink", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-05n", What: "create through a dangling symlink", Blocks: []string{"fs.make_reg"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return throughLink(out(w, id, "nothing"), in(w, id, "dangling"), "", unix.O_CREAT|unix.O_WRONLY)
 		}},
-		{ID: "FS-06", What: "link a file from outside into a granted folder", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Link(out(w, id, "f"), in(w, id, "hard"))
+		{ID: "FS-06", What: "link a file from outside into a granted folder", Blocks: []string{"fs.refer"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_LINKAT, cwd, 0, cwd, 0, 0).onPaths(map[int]string{1: out(w, id, "f"), 3: in(w, id, "hard")})
 		}},
-		{ID: "FS-07o", What: "move a granted file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Rename(in(w, id, "f"), out(w, id, "moved"))
+		{ID: "FS-07o", What: "move a granted file outside", Blocks: []string{"fs.make_reg", "fs.refer"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_RENAMEAT2, cwd, 0, cwd, 0, 0).onPaths(map[int]string{1: in(w, id, "f"), 3: out(w, id, "moved")})
 		}},
-		{ID: "FS-07i", What: "move a file from outside in", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Rename(out(w, id, "f"), in(w, id, "moved"))
+		{ID: "FS-07i", What: "move a file from outside in", Blocks: []string{"fs.remove_file", "fs.refer"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_RENAMEAT2, cwd, 0, cwd, 0, 0).onPaths(map[int]string{1: out(w, id, "f"), 3: in(w, id, "moved")})
 		}},
-		{ID: "FS-07x", What: "exchange a granted file with one outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
-			return unix.Renameat2(unix.AT_FDCWD, in(w, id, "f"), unix.AT_FDCWD, out(w, id, "f"), unix.RENAME_EXCHANGE)
+		{ID: "FS-07x", What: "exchange a granted file with one outside", Blocks: []string{"fs.remove_file", "fs.make_reg", "fs.refer"}, Layers: outside, Want: denied, Raw: func(w World, id string) Call {
+			return system(unix.SYS_RENAMEAT2, cwd, 0, cwd, 0, unix.RENAME_EXCHANGE).onPaths(map[int]string{1: in(w, id, "f"), 3: out(w, id, "f")})
 		}},
-		{ID: "FS-09r", What: "go through /proc/self/root", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-09r", What: "go through /proc/self/root", Blocks: []string{"fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return overwrite("/proc/self/root"+out(w, id, "f"), unix.O_WRONLY)
 		}},
-		{ID: "FS-09c", What: "enter a folder outside, then go through /proc/thread-self/cwd", Layers: outside, Want: denied, Run: enterAndWrite},
-		{ID: "FS-10", What: "climb out of a granted folder with ..", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-09c", What: "enter a folder outside, then go through /proc/thread-self/cwd", Blocks: []string{"fs.write_file"}, Layers: outside, Want: denied, Run: enterAndWrite},
+		{ID: "FS-10", What: "climb out of a granted folder with ..", Blocks: []string{"fs.write_file"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return climb(w, id)
 		}},
-		{ID: "FS-12", What: "link an unnamed file outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-12", What: "link an unnamed file outside", Blocks: []string{"fs.refer", "fs.make_reg"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			return linkUnnamed(filepath.Join(w.Write, id), out(w, id, "linked"))
 		}},
 	}
@@ -109,25 +112,16 @@ func names() []Probe {
 			var st unix.Stat_t
 			return effect(unix.Stat(out(w, id, "f"), &st), st.Size > 0)
 		}},
-		{ID: "FS-18", What: "list a folder outside", Layers: outside, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-18", What: "list a folder outside", Blocks: []string{"fs.read_dir"}, Layers: outside, Want: denied, Run: func(w World, id string) error {
 			list, err := os.ReadDir(filepath.Join(w.Out, id))
 			return effect(err, len(list) > 0)
 		}},
-		{ID: "FS-18p", What: "list the folder around the granted ones", Layers: []Layer{{landlock}}, Want: denied, Run: func(w World, id string) error {
+		{ID: "FS-18p", What: "list the folder around the granted ones", Blocks: []string{"fs.read_dir"}, On: "/workspace", Layers: []Layer{{landlock}}, Want: denied, Run: func(w World, id string) error {
 			list, err := os.ReadDir(filepath.Dir(w.Write))
 			return effect(err, len(list) > 0)
 		}},
 		{ID: "FS-19i", What: "watch a folder outside", Layers: []Layer{{hide}}, Want: denied, Run: func(w World, id string) error {
 			return watch(filepath.Join(w.Out, id))
-		}},
-		{ID: "CN-01", What: "write to a file that only Landlock protects", Layers: []Layer{{landlock}}, Want: []syscall.Errno{unix.EACCES}, Run: func(w World, _ string) error {
-			return overwrite(filepath.Join(w.Canary, "canary"), unix.O_WRONLY)
-		}},
-		{ID: "CN-02", What: "create in a folder that only Landlock protects", Layers: []Layer{{landlock}}, Want: []syscall.Errno{unix.EACCES}, Run: func(w World, id string) error {
-			return overwrite(filepath.Join(w.Canary, id), unix.O_CREAT|unix.O_WRONLY)
-		}},
-		{ID: "CN-03", What: "create in /tmp without a grant", Layers: []Layer{{landlock}}, Want: []syscall.Errno{unix.EACCES}, Run: func(_ World, id string) error {
-			return overwrite("/tmp/"+id, unix.O_CREAT|unix.O_WRONLY)
 		}},
 	}
 }

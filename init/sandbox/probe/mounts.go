@@ -23,19 +23,19 @@ func place(w World, id string) string { return filepath.Join(w.Write, id, "d") }
 // mounts change the mount tree by the old calls.
 func mounts() []Probe {
 	return []Probe{
-		{ID: "MT-01m", What: "mount a tmpfs", Layers: mounting, Want: notAllowed, Run: func(w World, id string) error {
+		{ID: "MT-01m", What: "mount a tmpfs", Blocks: []string{"fs.change_topology"}, Layers: mounting, Want: notAllowed, Run: func(w World, id string) error {
 			if err := unix.Mount("probe", place(w, id), "tmpfs", 0, ""); err != nil {
 				return err
 			}
 			return unix.Unmount(place(w, id), unix.MNT_DETACH)
 		}},
-		{ID: "MT-01b", What: "bind / elsewhere", Layers: mounting, Want: notAllowed, Run: func(w World, id string) error {
+		{ID: "MT-01b", What: "bind / elsewhere", Blocks: []string{"fs.change_topology"}, Layers: mounting, Want: notAllowed, Run: func(w World, id string) error {
 			if err := unix.Mount("/", place(w, id), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 				return err
 			}
 			return unix.Unmount(place(w, id), unix.MNT_DETACH)
 		}},
-		{ID: "MT-01u", What: "take /proc away", Layers: mounting, Want: notAllowed, Run: func(World, string) error {
+		{ID: "MT-01u", What: "take /proc away", Blocks: []string{"fs.change_topology"}, On: "/", Layers: mounting, Want: notAllowed, Run: func(World, string) error {
 			fd, err := unix.Open("/proc", unix.O_PATH|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return errors.Join(errSetUp, err)
@@ -44,7 +44,16 @@ func mounts() []Probe {
 			// Only the right to do it: MNT_EXPIRE answers EAGAIN or EBUSY first.
 			return reached(errnoOf(unix.Unmount("/proc", unix.MNT_EXPIRE)))
 		}},
-		{ID: "MT-01p", What: "pivot_root", Layers: mounting, Want: notAllowed, Run: func(World, string) error {
+		{ID: "MT-01r", What: "make /proc writable by a remount", Layers: mounting, Want: notAllowed, Blocks: []string{"fs.change_topology"}, On: "/", Run: func(World, string) error {
+			return unix.Mount("", "/proc", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		}},
+		{ID: "MT-01g", What: "mount the control groups, for their release agent", Layers: mounting, Want: notAllowed, Not: needsRoot, Absent: []syscall.Errno{unix.ENODEV}, Blocks: []string{"fs.change_topology"}, Run: func(w World, id string) error {
+			if err := unix.Mount("probe", place(w, id), "cgroup2", 0, ""); err != nil {
+				return err
+			}
+			return unix.Unmount(place(w, id), unix.MNT_DETACH)
+		}},
+		{ID: "MT-01p", What: "pivot_root", Blocks: []string{"fs.change_topology"}, On: "/", Layers: mounting, Want: notAllowed, Run: func(World, string) error {
 			// The root as its own new root: EBUSY, after everything else.
 			return reached(errnoOf(unix.PivotRoot("/", "/")))
 		}},
@@ -81,9 +90,6 @@ func newMounts() []Probe {
 		{ID: "MT-02a", What: "change the attributes of a mount", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
 			return unix.MountSetattr(unix.AT_FDCWD, "/proc", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV})
 		}},
-		{ID: "MT-02l", What: "list mounts with listmount", Layers: []Layer{{seccomp}}, Want: notAllowed, Run: func(World, string) error {
-			return reached(raw(458, 0, 0, 0, 0))
-		}},
 	}
 }
 
@@ -106,11 +112,20 @@ func namespaces(w World) []Probe {
 		{ID: "MT-03p", What: "make a pid namespace", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
 			return spawn(unix.CLONE_NEWPID)
 		}},
+		{ID: "MT-03i", What: "make an IPC namespace", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
+			return spawn(unix.CLONE_NEWIPC)
+		}},
+		{ID: "MT-03h", What: "make a host name namespace", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
+			return spawn(unix.CLONE_NEWUTS)
+		}},
+		{ID: "MT-03g", What: "make a cgroup namespace", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
+			return spawn(unix.CLONE_NEWCGROUP)
+		}},
+		{ID: "MT-03t", What: "make a time namespace", Absent: []syscall.Errno{unix.EINVAL}, Layers: privileged, Want: notAllowed, Run: func(World, string) error {
+			return unix.Unshare(unix.CLONE_NEWTIME)
+		}},
 		{ID: "MT-03s", What: "unshare file system attributes", Layers: []Layer{{seccomp}}, Want: notAllowed, Run: func(World, string) error {
 			return unix.Unshare(unix.CLONE_FILES)
-		}},
-		{ID: "MT-03c", What: "clone3, whose flags no filter sees", Layers: []Layer{{seccomp}}, Want: []syscall.Errno{unix.ENOSYS}, Run: func(World, string) error {
-			return reached(raw(unix.SYS_CLONE3, 0, 0))
 		}},
 		{ID: "MT-03e", What: "enter namespaces through a pidfd", Layers: privileged, Want: notAllowed, Run: func(World, string) error {
 			fd, err := unix.PidfdOpen(os.Getpid(), 0)

@@ -6,6 +6,7 @@ package probe
 import (
 	"errors"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -16,6 +17,8 @@ const (
 	noExec   = "mount-noexec"
 	noDev    = "mount-nodev"
 	proc     = "mount-proc"
+	sysctls  = "net-sysctls"
+	cgroup   = "cgroup"
 	rlimits  = "rlimits"
 	identity = "identity"
 	caps     = "capabilities"
@@ -58,13 +61,41 @@ type Probe struct {
 	Must bool
 	// Not says where a probe makes no sense, and why.
 	Not func(World) string
+	// Blocks are rights of which Landlock's record of the denial names one, and
+	// On is part of the record's object; "": the probe's ID, which is in the name
+	// of its folders. A probe without is not refused by Landlock where that alone
+	// stands in its way, or leaves no record for the reason that Silent gives.
+	Blocks []string
+	On     string
+	Silent string
+	// Harm says why a host without a sandbox is spared the control.
+	Harm string
+	// Raw is the attack as one system call, for processes that were forked and
+	// can not do more. It is Run as well if that is nil.
+	Raw func(w World, id string) Call
 	Run func(w World, id string) error
+}
+
+// Group is the part of an ID that names a kind of probe.
+func (p Probe) Group() string { return p.ID[:2] }
+
+// Folders says whether a probe uses the folders of its name.
+func (p Probe) Folders() bool {
+	return p.Group() == "FS" || p.Group() == "MT" || strings.HasPrefix(p.ID, "PR-10")
+}
+
+// Do runs a probe where a process can do everything.
+func (p Probe) Do(w World) error {
+	if p.Run != nil {
+		return p.Run(w, p.ID)
+	}
+	return p.Raw(w, p.ID).Do()
 }
 
 // All returns every probe that makes sense in w.
 func All(w World) (list []Probe) {
-	list = slices.Concat(contents(), detours(), names(), scopes(), trees(w), mounts(), newMounts(), namespaces(w),
-		processes(w), channels(w), kernel(), identityProbes())
+	list = slices.Concat(contents(), detours(), links(w), names(), canaries(), scopes(), trees(w), own(),
+		mounts(), newMounts(), namespaces(w), processes(w), channels(w), kernel(), calls(), sockets(), identityProbes(), priorities(w))
 	return slices.DeleteFunc(list, func(p Probe) bool { return p.Not != nil && p.Not(w) != "" })
 }
 
@@ -103,21 +134,4 @@ func effect(err error, happened bool) error {
 		return errNoEffect
 	}
 	return err
-}
-
-// reached turns the answer of a call that is made with arguments that no kernel
-// accepts into success, unless the call itself was refused.
-func reached(errno syscall.Errno) error {
-	switch errno {
-	case syscall.EPERM, syscall.ENOSYS, syscall.EACCES:
-		return errno
-	}
-	return nil
-}
-
-func raw(nr uintptr, args ...uintptr) syscall.Errno {
-	var a [6]uintptr
-	copy(a[:], args)
-	_, _, errno := syscall.Syscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
-	return errno
 }

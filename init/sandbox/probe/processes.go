@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,10 +45,12 @@ const supervisor = 1
 // that is not the app's.
 func processes(w World) []Probe {
 	tracing := []Layer{{seccomp}, {landlock}, root}
+	opening := []Layer{{landlock}, root}
 	signalling := []Layer{{landlock}, root}
 	hidden := []Layer{root, {proc}} // CAP_PERFMON reads what ptrace rules, Landlock's too, refuse
 	if w.User {                     // one uid: what only the uid keeps apart, nothing does
 		signalling = []Layer{{landlock}}
+		opening = []Layer{{landlock}, {caps}}
 		tracing, hidden = []Layer{{seccomp}, {landlock}, {caps}}, []Layer{{landlock}, {caps}}
 	}
 	return []Probe{
@@ -58,11 +61,36 @@ func processes(w World) []Probe {
 		{ID: "PR-01g", What: "take a descriptor of the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return takeDescriptor(supervisor)
 		}},
+		{ID: "PR-01w", What: "write to the supervisor's memory", Layers: tracing, Want: unreachable, Run: func(World, string) error {
+			local := []byte{0}
+			_, err := unix.ProcessVMWritev(supervisor, []unix.Iovec{{Base: &local[0], Len: 1}}, []unix.RemoteIovec{{Base: 8, Len: 1}}, 0)
+			return reached(errnoOf(err))
+		}},
+		{ID: "PR-01m", What: "open the supervisor's memory", Layers: opening, Want: unreachable, Run: func(World, string) error {
+			return openClose("/proc/1/mem", unix.O_RDONLY)
+		}},
+		{ID: "PR-18", What: "take the supervisor's mount namespace from its pidfd", Layers: opening, Want: unreachable, Absent: []syscall.Errno{unix.ENOTTY, unix.EINVAL}, Run: func(World, string) error {
+			return ioctlPidfd(supervisor, getMountNamespace)
+		}},
+		{ID: "PR-19", What: "ask for the supervisor's robust futexes", Layers: opening, Want: unreachable, Run: func(World, string) error {
+			var head, size uintptr
+			return errnoOrNil(raw(unix.SYS_GET_ROBUST_LIST, supervisor, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size))))
+		}},
 		{ID: "PR-01k", What: "compare with the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return errnoOrNil(raw(unix.SYS_KCMP, uintptr(os.Getpid()), supervisor, 1, 0, 0))
 		}},
 		{ID: "PR-02k", What: "signal the supervisor", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			return unix.Kill(supervisor, unix.SIGURG)
+		}},
+		{ID: "PR-02t", What: "signal the supervisor's thread", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
+			return system(unix.SYS_TGKILL, supervisor, supervisor, uintptr(unix.SIGURG))
+		}},
+		{ID: "PR-02z", What: "ask whether the supervisor is there by signal 0", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
+			return system(unix.SYS_KILL, supervisor, 0)
+		}},
+		{ID: "PR-02q", What: "queue a signal for the supervisor", Layers: signalling, Want: unreachable, Run: func(World, string) error {
+			info := [16]uint64{0: uint64(unix.SIGURG), 1: 0xffffffff} // si_code SI_QUEUE
+			return errnoOrNil(raw(unix.SYS_RT_SIGQUEUEINFO, supervisor, uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info))))
 		}},
 		{ID: "PR-02p", What: "signal the supervisor through a pidfd", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			fd, err := unix.PidfdOpen(supervisor, 0)
@@ -86,6 +114,17 @@ func processes(w World) []Probe {
 		{ID: "PR-07e", What: "read the supervisor's environment", Layers: hidden, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/environ", unix.O_RDONLY)
 		}},
+		{ID: "PR-07m", What: "read the supervisor's mappings", Layers: hidden, Want: unreachable, Run: func(World, string) error {
+			return openClose("/proc/1/maps", unix.O_RDONLY)
+		}},
+		{ID: "PR-07x", What: "open the supervisor's program", Layers: opening, Want: unreachable, Run: func(World, string) error {
+			return openClose("/proc/1/exe", unix.O_RDONLY)
+		}},
+		{ID: "PR-07f", What: "list the supervisor's descriptors", Layers: opening, Want: unreachable, Run: func(World, string) error {
+			list, err := os.ReadDir("/proc/1/fd")
+			return effect(err, len(list) > 0)
+		}},
+		{ID: "PR-07s", What: "read the supervisor's status", Layers: []Layer{{proc}}, Want: unreachable, Run: readAny("/proc/1/status")},
 		{ID: "PR-07c", What: "read the supervisor's command line", Layers: []Layer{{proc}}, Want: unreachable, Run: readAny("/proc/1/cmdline")},
 	}
 }
@@ -93,20 +132,85 @@ func processes(w World) []Probe {
 // channels are ways to speak to others.
 func channels(w World) []Probe {
 	return []Probe{
-		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
+		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
 			c, err := net.Dial("unix", filepath.Join(w.Write, id, "socket"))
 			if err != nil {
 				return err
 			}
 			return c.Close()
 		}},
-		{ID: "PR-10d", What: "send to such a socket from one of a pair", Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
+		{ID: "PR-10d", What: "send to such a socket from one of a pair", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
 			return sendFromPair(filepath.Join(w.Write, id, "datagrams"))
 		}},
+		{ID: "PR-10p", What: "connect to such a socket through a descriptor of it", Layers: unixLayers(w), Want: unreachable, Blocks: []string{"fs.resolve_unix"}, Run: func(w World, id string) error {
+			return throughDescriptor(filepath.Join(w.Write, id, "socket"))
+		}},
+		{ID: "PR-11s", What: "make System V semaphores", Layers: []Layer{{seccomp}}, Want: unreachable, Run: func(World, string) error {
+			return segment(unix.SYS_SEMGET, unix.SYS_SEMCTL, 1, 0o1600)
+		}},
+		{ID: "PR-11m", What: "make a System V message queue", Layers: []Layer{{seccomp}}, Want: unreachable, Run: func(World, string) error {
+			return segment(unix.SYS_MSGGET, unix.SYS_MSGCTL, 0o1600, 0)
+		}},
+		{ID: "PR-11q", What: "make a POSIX message queue", Layers: []Layer{{seccomp}, {rlimits}, {landlock}}, Blocks: []string{"fs.make_reg", "fs.read_file"}, On: "/", Harm: "it would leave a queue behind", Want: append(unreachable[:len(unreachable):len(unreachable)], unix.EMFILE), Raw: func(World, string) Call {
+			c := system(unix.SYS_MQ_OPEN, 0, unix.O_RDONLY|unix.O_CREAT, 0o600, 0).onPaths(map[int]string{0: "probe"})
+			return c
+		}},
 		{ID: "PR-11", What: "make System V shared memory", Layers: []Layer{{seccomp}}, Want: unreachable, Run: func(World, string) error {
-			return errnoOrNil(raw(unix.SYS_SHMGET, 0x42, 4096, 0o1600))
+			return segment(unix.SYS_SHMGET, unix.SYS_SHMCTL, 4096, 0o1600)
 		}},
 	}
+}
+
+// priorities are attacks on who gets the processor.
+func priorities(World) []Probe {
+	return []Probe{
+		{ID: "PR-04p", What: "change the supervisor's priority", Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Raw: func(World, string) Call {
+			return system(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, supervisor, 0)
+		}},
+		{ID: "PR-04i", What: "change the supervisor's I/O priority", Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Raw: func(World, string) Call {
+			return system(unix.SYS_IOPRIO_SET, 1, supervisor, 0)
+		}},
+		{ID: "RS-05f", What: "ask for real time", Layers: []Layer{append(root[:2:2], cgroup)}, Want: unreachable, Not: needsRoot, Run: func(World, string) error {
+			one := uint32(1)
+			errno := raw(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&one))) // SCHED_FIFO
+			if errno == 0 {
+				zero := uint32(0)
+				raw(unix.SYS_SCHED_SETSCHEDULER, 0, 0, uintptr(unsafe.Pointer(&zero)))
+			}
+			return errnoOrNil(errno)
+		}},
+		{ID: "RS-05n", What: "ask for a better priority", Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Run: func(World, string) error {
+			if errno := raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, uintptr(bad-4)); errno != 0 {
+				return errno
+			}
+			return errnoOrNil(raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 0))
+		}},
+	}
+}
+
+// segment makes an object of System V and removes it.
+func segment(get, control, size, flags uintptr) error {
+	id, _, errno := syscall.Syscall(get, 0, size, flags) // IPC_PRIVATE
+	if errno != 0 {
+		return errno
+	}
+	if control == unix.SYS_SEMCTL {
+		return errnoOrNil(raw(control, id, 0, unix.IPC_RMID))
+	}
+	return errnoOrNil(raw(control, id, unix.IPC_RMID, 0))
+}
+
+func ioctlPidfd(pid int, request uintptr) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	got, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), request, 0)
+	if errno != 0 {
+		return errno
+	}
+	return unix.Close(int(got))
 }
 
 // unixLayers: from Landlock ABI 9 on it tells own sockets from others'; before,
@@ -116,13 +220,6 @@ func unixLayers(w World) []Layer {
 		return []Layer{{landlock}}
 	}
 	return []Layer{{seccomp}}
-}
-
-func errnoOrNil(errno syscall.Errno) error {
-	if errno == 0 {
-		return nil
-	}
-	return errno
 }
 
 // seize traces a process and looks at its status for the effect.

@@ -37,7 +37,7 @@ func scopes() []Probe {
 			raw, err := os.ReadFile(ro(w, id, "f"))
 			return effect(err, len(raw) > 0)
 		}},
-		{ID: "FS-16w", What: "write to a read scope", Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
+		{ID: "FS-16w", What: "write to a read scope", Blocks: []string{"fs.write_file"}, Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
 			return overwrite(ro(w, id, "f"), unix.O_WRONLY)
 		}},
 		{ID: "FS-16c", What: "chmod an own file in a read scope", Layers: []Layer{{readOnly}}, Want: refused, Run: func(w World, id string) error {
@@ -52,19 +52,19 @@ func scopes() []Probe {
 		{ID: "FS-16x", What: "set an attribute in a read scope", Absent: []syscall.Errno{unix.EOPNOTSUPP}, Layers: []Layer{{readOnly}}, Want: refused, Run: func(w World, id string) error {
 			return unix.Setxattr(ro(w, id, "f"), "user.probe", []byte("x"), 0)
 		}},
-		{ID: "FS-16u", What: "unlink in a read scope", Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
+		{ID: "FS-16u", What: "unlink in a read scope", Blocks: []string{"fs.remove_file"}, Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
 			return unix.Unlink(ro(w, id, "f"))
 		}},
-		{ID: "FS-22", What: "map a file of a read scope shared and writable", Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
+		{ID: "FS-22", What: "map a file of a read scope shared and writable", Blocks: []string{"fs.write_file"}, Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
 			return mapShared(ro(w, id, "f"))
 		}},
-		{ID: "FS-15m", What: "make a device node in a write scope", Layers: []Layer{root, {landlock}}, Want: refused, Not: needsRoot, Run: func(w World, id string) error {
+		{ID: "FS-15m", What: "make a device node in a write scope", Blocks: []string{"fs.make_char"}, Layers: []Layer{root, {landlock}}, Want: refused, Not: needsRoot, Run: func(w World, id string) error {
 			return unix.Mknod(in(w, id, "node"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
 		}},
 		{ID: "FS-15o", What: "open a device node that lies in a write scope", Layers: []Layer{{noDev}}, Want: refused, Run: func(w World, id string) error {
 			return openClose(in(w, id, "device"), unix.O_RDWR)
 		}},
-		{ID: "FS-24", What: "execute a file of a write scope", Layers: []Layer{{landlock}, {noExec}}, Want: refused, Run: runCopy},
+		{ID: "FS-24", What: "execute a file of a write scope", Blocks: []string{"fs.execute"}, Layers: []Layer{{landlock}, {noExec}}, Want: refused, Run: runCopy},
 	}
 }
 
@@ -75,14 +75,14 @@ func trees(w World) []Probe {
 		rootFolder = readOnlyScope // its owner is the only uid there is
 	}
 	return []Probe{
-		{ID: "FS-29o", What: "change the own OOM score", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
+		{ID: "FS-29o", What: "change the own OOM score", Blocks: []string{"fs.write_file"}, On: "oom_score_adj", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
 			if err := os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0); err != nil {
 				return err
 			}
 			raw, err := os.ReadFile("/proc/self/oom_score_adj")
 			return effect(err, string(raw) == "500\n")
 		}},
-		{ID: "FS-29c", What: "open core_pattern for writing", Absent: []syscall.Errno{unix.ENOENT}, Layers: []Layer{{proc}, {readOnly}, {landlock}, root}, Want: refused, Not: needsRoot, Run: func(World, string) error {
+		{ID: "FS-29c", What: "open core_pattern for writing", Blocks: []string{"fs.write_file"}, On: "core_pattern", Absent: []syscall.Errno{unix.ENOENT}, Layers: []Layer{{proc}, {readOnly}, {landlock}, root}, Want: refused, Not: needsRoot, Run: func(World, string) error {
 			return openClose("/proc/sys/kernel/core_pattern", unix.O_WRONLY)
 		}},
 		{ID: "FS-30c", What: "read the kernel's command line", Layers: []Layer{{proc}}, Want: refused, Run: readAny("/proc/cmdline")},
@@ -95,10 +95,10 @@ func trees(w World) []Probe {
 			var st unix.Stat_t
 			return unix.Stat("/sbin/agent-init", &st)
 		}},
-		{ID: "FS-31", What: "write to the app's own code", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
+		{ID: "FS-31", What: "write to the app's own code", Blocks: []string{"fs.write_file"}, On: "data", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
 			return openClose("/app/data", unix.O_WRONLY)
 		}},
-		{ID: "FS-32", What: "create in the root", Layers: rootFolder, Want: refused, Run: func(w World, id string) error {
+		{ID: "FS-32", What: "create in the root", Blocks: []string{"fs.make_reg"}, On: "/", Layers: rootFolder, Want: refused, Run: func(w World, id string) error {
 			return overwrite("/"+id, unix.O_CREAT|unix.O_WRONLY)
 		}},
 		{ID: "FS-33", What: "use the devices that are there", Must: true, Run: useDevices},
@@ -144,8 +144,11 @@ func runCopy(w World, id string) error {
 	if err := os.WriteFile(name, program, 0o755); err != nil {
 		return errors.Join(errSetUp, err)
 	}
-	return exec.Command(name, "-nothing").Run()
+	return run(name)
 }
+
+// run executes a copy of this program that does nothing.
+func run(name string) error { return exec.Command(name, "-nothing").Run() }
 
 func useDevices(World, string) error {
 	zero, err := os.Open("/dev/zero")
