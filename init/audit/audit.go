@@ -55,6 +55,7 @@ type Domain struct {
 type Process struct {
 	PID, Parent int // Parent is 0 where the kernel does not record it
 	Comm, Exe   string
+	Arch        string // of the system call: "x86_64", "aarch64", else the kernel's number
 	Syscall     int
 	Exit        int64
 }

@@ -117,6 +117,9 @@ func (fs fields) process() (p Process, err error) {
 		return p, err
 	}
 	p.Syscall = int(nr)
+	if p.Arch, err = fs.arch(); err != nil {
+		return p, err
+	}
 	if fs.has("ppid") {
 		parent, err := fs.uint("ppid", 10, 31)
 		if err != nil {
@@ -134,6 +137,18 @@ func (fs fields) process() (p Process, err error) {
 	}
 	p.Exe, err = fs.text("exe")
 	return p, err
+}
+
+// arch reads the architecture of a system call, the kernel's AUDIT_ARCH number.
+func (fs fields) arch() (string, error) {
+	n, err := fs.uint("arch", 16, 32)
+	switch n {
+	case 0xc000003e:
+		return "x86_64", err
+	case 0xc00000b7:
+		return "aarch64", err
+	}
+	return strconv.FormatUint(n, 16), err
 }
 
 // markPrefix is how our own marks begin.

@@ -184,7 +184,7 @@ func record(e audit.Event, run *appRun) link.DenialRecord {
 		rec.App, rec.Canary = run.app, !run.released
 	}
 	if p := e.Process; p != nil {
-		rec.PID, rec.Comm, rec.Exe, rec.Syscall, rec.Exit = p.PID, p.Comm, p.Exe, p.Syscall, p.Exit
+		rec.PID, rec.Comm, rec.Exe, rec.Arch, rec.Syscall, rec.Exit = p.PID, p.Comm, p.Exe, p.Arch, p.Syscall, p.Exit
 	}
 	return rec
 }

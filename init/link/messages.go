@@ -185,7 +185,8 @@ type DenialRecord struct {
 	PID      int      `json:"pid,omitempty"`    // the guest's number of the process, not of the thread
 	Comm     string   `json:"comm,omitempty"`
 	Exe      string   `json:"exe,omitempty"`
-	Syscall  int      `json:"syscall,omitempty"` // its number; 0: not known
+	Arch     string   `json:"arch,omitempty"`    // of the system call: "x86_64", "aarch64"
+	Syscall  int      `json:"syscall,omitempty"` // its number
 	Exit     int64    `json:"exit,omitempty"`    // what it returned: -13
 
 	// Suppressed counts records of this app left out before this one: a flood.
