@@ -143,6 +143,23 @@ func (c Client) Why(ctx context.Context, app string) error {
 	return ErrGone
 }
 
+// Stop ends a long-lived sandbox and returns when nobody serves it any more.
+func (c Client) Stop(ctx context.Context) error {
+	logs, _, err := c.ask(ctx, request{Kind: kindLogs}) // ends with the sandbox
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	defer context.AfterFunc(ctx, func() { logs.Close() })()
+	conn, _, err := c.ask(ctx, request{Kind: kindStop})
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	_, _ = io.Copy(io.Discard, logs)
+	return ctx.Err()
+}
+
 // answered is an error that the sandbox answered with.
 type answered string
 

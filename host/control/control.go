@@ -29,6 +29,7 @@ const (
 	kindLogs     = "logs"     // answered by a reply, then link.LogRecord lines
 	kindWhy      = "why"      // answered by a reply whose error says how App or its sandbox died, if it did
 	kindNames    = "names"    // answered by a reply with Names
+	kindStop     = "stop"     // answered by a reply; the sandbox ends, if it is a long-lived one
 	kindDenials  = "denials"  // answered by a reply with Denials, then link.DenialRecord lines
 )
 
@@ -76,7 +77,9 @@ type Denials struct {
 // Description says what a sandbox is and what runs in it.
 type Description struct {
 	ID      string    `json:"id"`
-	PID     int       `json:"pid"` // of the berth that holds it
+	PID     int       `json:"pid"`            // of the berth that holds it
+	Name    string    `json:"name,omitempty"` // of a long-lived sandbox
+	Log     string    `json:"log,omitempty"`  // where it writes, if it is one
 	Machine string    `json:"machine"`
 	Image   string    `json:"image"` // sha256 of the image index, hex
 	Started time.Time `json:"started"`
@@ -90,6 +93,8 @@ type App struct {
 	Manifest string            `json:"manifest"` // its path on the host, for explanations
 	Exports  []protocol.Export `json:"exports"`
 	Shares   []Share           `json:"shares"`
+	Ready    bool              `json:"ready"`
+	Error    string            `json:"error,omitempty"` // why it does not run any more
 }
 
 // Share is a folder of the host as the app sees it.

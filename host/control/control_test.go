@@ -54,6 +54,8 @@ func (e echo) Denials(ctx context.Context, app string, since time.Time) (Denials
 
 func (e echo) Why(context.Context, string) error { return errors.New("echo ended: told to") }
 
+func (echo) Stop() error { return errors.New("it stays") }
+
 func (e echo) Logs(ctx context.Context) <-chan link.LogRecord { return e.logs }
 
 func pair() (*net.UnixConn, *net.UnixConn, error) {

@@ -26,6 +26,8 @@ type Backend interface {
 	Names(since time.Time) Names
 	// Why says how app or the sandbox died; nil if it lives.
 	Why(ctx context.Context, app string) error
+	// Stop begins the end of a long-lived sandbox.
+	Stop() error
 	// Logs delivers records from now on until ctx ends.
 	Logs(ctx context.Context) <-chan link.LogRecord
 }
@@ -100,6 +102,12 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 		var r reply
 		if why := b.Why(ctx, req.App); why != nil {
 			r.Error = why.Error()
+		}
+		return writeLine(conn, r)
+	case kindStop:
+		var r reply
+		if err := b.Stop(); err != nil {
+			r.Error = err.Error()
 		}
 		return writeLine(conn, r)
 	case kindLogs:

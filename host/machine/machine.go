@@ -83,6 +83,11 @@ type Instance interface {
 	Kill()
 }
 
+// Limiter is an Instance whose apps' limits the machine changes by files.
+type Limiter interface {
+	LimitDirs() []string // the folders of these files
+}
+
 // MemoryWatcher is an Instance whose apps' memory the machine limits, and not the
 // guest, so that only it knows why one was killed.
 type MemoryWatcher interface {

@@ -71,6 +71,9 @@ func (s *Sandbox) nameHint() string {
 
 // converse opens the link and the control stream and awaits Booted.
 func (s *Sandbox) converse(ctx context.Context) (err error) {
+	if err := s.confine(); err != nil {
+		return err
+	}
 	session, err := link.Host(ctx, s.instance.Link())
 	if err != nil {
 		return err

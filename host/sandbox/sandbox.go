@@ -36,6 +36,9 @@ type Options struct {
 	// Rehearse lets no app execute: Start returns once the enforcement of every
 	// policy is confirmed. It is how a machine is proved.
 	Rehearse bool
+	// Confine, if set, is called once the machine runs and before the first byte
+	// of the guest is read. It may take from this process all that is not in Reach.
+	Confine func(Reach) error
 	// Ablate names enforcement steps to leave out. Only the enforcer of the test
 	// image knows how, and only tests can open that image.
 	Ablate []string

@@ -59,6 +59,7 @@ var table = []rule{
 
 	// Host.
 	{dir: "host/hint"},
+	{dir: "host/term"},
 	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
 	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
 	{dir: "host/files", internal: []string{"host/hint"}, external: []string{p9, xsys, "github.com/u-root/uio"}},
@@ -71,6 +72,7 @@ var table = []rule{
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
 	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "host/syscalls", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
 	{dir: "host/sandbox/choose", internal: []string{"host/hint", "host/machine", "host/image", "host/sandbox", "apps/appimage", "init/policy"}, external: []string{xsys}},
+	{dir: "host/monitor", internal: []string{"host/hint", "host/term", "host/control", "host/image", "host/machine", "host/sandbox", "apps/appimage", "init/link", "init/policy"}, external: []string{xsys, landlock, "kernel.org/pub/linux/libs/security/libcap/psx"}},
 	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
 	{dir: "host/berth", internal: []string{"host"}},
 }

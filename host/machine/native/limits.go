@@ -78,6 +78,14 @@ func (g *groups) outOfMemory(app string) bool {
 	return g.kills[app] > before
 }
 
+// dirs are the folders of all groups.
+func (g *groups) dirs() (all []string) {
+	for _, group := range g.byApp {
+		all = append(all, group.Dirs()...)
+	}
+	return all
+}
+
 // remove removes the groups of a sandbox that was not started.
 func (g *groups) remove() error {
 	var errs []error

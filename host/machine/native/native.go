@@ -215,6 +215,9 @@ func (i *instance) Limit(app string, l policy.Limits) error {
 	return nil
 }
 
+// LimitDirs are the folders of the apps' cgroups.
+func (i *instance) LimitDirs() []string { return i.groups.dirs() }
+
 // OutOfMemory asks the kernel.
 func (i *instance) OutOfMemory(app string) bool { return i.groups.outOfMemory(app) }
 
