@@ -21,6 +21,7 @@ import (
 
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/machine/stub"
+	"github.com/berthos/berth/host/monitor"
 )
 
 // version is set by the release build.
@@ -35,6 +36,9 @@ func main() { os.Exit(run(os.Args)) }
 func run(args []string) int {
 	if code, ok := stub.Maybe(args); ok {
 		return code
+	}
+	if len(args) > 1 && args[1] == monitor.Arg {
+		return monitor.Main(monitor.Hooks{})
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

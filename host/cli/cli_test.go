@@ -19,6 +19,7 @@ import (
 	"github.com/berthos/berth/host/machine/qemu"
 	"github.com/berthos/berth/host/machine/runtimedir"
 	"github.com/berthos/berth/host/machine/stub"
+	"github.com/berthos/berth/host/monitor"
 	"github.com/berthos/berth/release/index"
 	"github.com/berthos/berth/tools/testenv"
 	"github.com/berthos/berth/tools/testimage"
@@ -27,6 +28,9 @@ import (
 func TestMain(m *testing.M) {
 	if code, ok := stub.Maybe(os.Args); ok {
 		os.Exit(code)
+	}
+	if len(os.Args) > 1 && os.Args[1] == monitor.Arg {
+		os.Exit(monitor.Main(monitor.Hooks{}))
 	}
 	testscript.Main(m, map[string]func(){"berth": func() { os.Exit(berth()) }})
 }

@@ -4,159 +4,92 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berthos/berth/host/appbuild"
-	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/hint"
-	"github.com/berthos/berth/host/hostexecuted"
-	"github.com/berthos/berth/host/sandbox"
+	"github.com/berthos/berth/host/monitor"
+	"github.com/berthos/berth/init/link"
 )
 
-type devFlags struct {
-	machine    string
-	workspaces []string
-	exclude    []string
-	noReload   bool
-}
-
 func newDev(w World) *cobra.Command {
-	var f devFlags
+	r := &devRun{launch: launch{w: w}}
 	cmd := &cobra.Command{
 		Use:   "dev [DIR]",
-		Short: "Build an app, run it in a sandbox, reload it on save",
+		Short: "Build apps, run them in a sandbox, reload them on save",
 		Long: `Builds the app in DIR (default: this folder), boots a sandbox, starts the app
 under its manifest and shows what it prints, until Ctrl-C. When a file of the
-app changes it is built and started again in the same sandbox.
+app changes it is built and started again in the same sandbox. With --apps
+several apps run in one sandbox, each under its own manifest.
 
-Without --workspace the app has a private folder that outlives the sandbox; its
+Without --workspace each app has a private folder that outlives the sandbox; its
 place is printed.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir := w.Dir
-			if len(args) == 1 {
-				dir = args[0]
+			dirs, err := r.f.dirs(w, args)
+			if err != nil {
+				return err
 			}
-			return newDevRun(w, f).run(cmd.Context(), dir)
+			return r.run(cmd.Context(), dirs)
 		},
 	}
-	cmd.Flags().StringVar(&f.machine, "machine", "auto", "machine to boot: auto, qemu or native")
-	cmd.Flags().StringArrayVar(&f.workspaces, "workspace", nil, "folder that the app may be granted parts of, DIR or DIR:ro; may be repeated")
-	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "name (or pattern of one) that does not exist for the app, such as .env; may be repeated")
-	cmd.Flags().BoolVar(&f.noReload, "no-reload", false, "do not watch the app's files")
+	r.f.add(cmd)
+	cmd.Flags().BoolVar(&r.noReload, "no-reload", false, "do not watch the apps' files")
 	return cmd
 }
 
-// devRun is one run of berth dev.
+// devRun is one run of berth dev: the parent of a monitor. It reads nothing of
+// the guest but what the monitor reports.
 type devRun struct {
-	w World
-	f devFlags
-
-	mu  sync.Mutex // guards app
-	app *appbuild.App
-	sb  *sandbox.Sandbox
-
-	how      string // the machine's description
-	image    string // digest of the image index
-	listener *net.UnixListener
+	launch
+	noReload bool
+	m        *monitor.Monitor
+	replace  sync.Mutex // held during a reload: one at a time
 }
 
-func newDevRun(w World, f devFlags) *devRun { return &devRun{w: w, f: f} }
-
-func (r *devRun) say(format string, args ...any) {
-	fmt.Fprintln(r.w.Err, visibleLines(fmt.Sprintf(format, args...)))
-}
-
-func (r *devRun) run(ctx context.Context, dir string) error {
-	app, err := appbuild.Build(ctx, dir, r.w.Err)
+func (r *devRun) run(ctx context.Context, dirs []string) error {
+	o, err := r.prepare(ctx, dirs)
 	if err != nil {
 		return err
 	}
-	r.app = app
-	for _, n := range app.Notes {
-		r.say("note: %s:%d: %s", app.File, n.Line, n.Text)
-	}
-	if err := r.start(ctx); err != nil {
-		return err
+	o.OnEvent = r.event
+	o.OnLog = func(record link.LogRecord) { printRecord(r.w.Err, record, false) }
+	if r.m, err = monitor.Start(ctx, o); err != nil {
+		return startFailure(ctx, err)
 	}
 	defer r.stop()
-	return r.serve(ctx, dir)
+	s := r.m.State()
+	r.ready(s, s.Apps, time.Since(s.Since)) // whoever reads this may call at once
+	return r.serve(ctx)
 }
 
-// start boots the sandbox with the app.
-func (r *devRun) start(ctx context.Context) error {
-	img, err := openImage()
-	if err != nil {
-		return err
-	}
-	choice, err := chooseMachine(ctx, r.w, r.f.machine, img)
-	if err != nil {
-		return err
-	}
-	r.how, r.image = choice.Machine.Describe(), img.Digest
-	r.say("machine: %s (%s)", r.how, choice.Reason)
-	shares, err := r.shares()
-	if err != nil {
-		return err
-	}
-	protected, err := hostexecuted.Load()
-	if err != nil {
-		return err
-	}
-	r.sb, err = sandbox.Start(ctx, sandbox.Options{
-		Machine: choice.Machine,
-		Image:   img,
-
-		HostExecuted: protected,
-
-		Apps:    []sandbox.App{{Policy: r.app.Encoded, Image: r.app.Image}},
-		Shares:  shares,
-		OnEvent: r.event,
-	})
-	if err != nil {
-		return &failure{code: ExitMachine, err: err}
-	}
-	if r.listener, err = control.Listen(r.sb.Dir()); err != nil {
-		r.stop()
-		return err
-	}
-	r.ready(time.Since(r.sb.Started())) // whoever reads this may call at once
-	return nil
-}
+// stopWithin is how long the monitor may take to end the sandbox.
+const stopWithin = 5 * time.Second
 
 func (r *devRun) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	if err := r.sb.Close(ctx); err != nil {
+	if err := r.m.Close(ctx); err != nil {
 		r.say("berth: %v", err)
 	}
 }
 
-// serve follows the sandbox until ctx or the sandbox ends.
-func (r *devRun) serve(ctx context.Context, dir string) error {
+// serve follows the monitor until ctx or the sandbox ends.
+func (r *devRun) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer cancel()
-	tasks.Go(func() {
-		if err := control.Serve(ctx, r.listener, r, nil); err != nil {
-			r.say("berth: %v", err)
+	for _, a := range r.apps {
+		if r.noReload || !r.mayReload(a.dir) {
+			continue
 		}
-	})
-	tasks.Go(func() {
-		for record := range r.sb.Logs(ctx) {
-			printRecord(r.w.Err, record, false)
-		}
-	})
-	if !r.f.noReload && r.mayReload(dir) {
 		tasks.Go(func() {
-			if err := watch(ctx, dir, func() { r.reload(ctx, dir) }); err != nil {
-				r.say("note: reload on save is off: %v", err)
+			if err := watch(ctx, a.dir, func() { r.reload(ctx, a) }); err != nil {
+				r.say("note: reload on save is off for app %s: %v", a.app.Manifest.Name, err)
 			}
 		})
 	}
@@ -164,98 +97,65 @@ func (r *devRun) serve(ctx context.Context, dir string) error {
 	case <-ctx.Done():
 		r.say("stopping")
 		return nil
-	case <-r.sb.Done():
-		if err := r.sb.Err(); err != nil {
+	case <-r.m.Done():
+		if err := r.m.Err(); err != nil {
 			return err
 		}
 		return errors.New("the sandbox ended")
 	}
 }
 
-// reload builds the app again and replaces the running one.
-func (r *devRun) reload(ctx context.Context, dir string) {
+// reload builds an app again and replaces the running one.
+func (r *devRun) reload(ctx context.Context, a *launched) {
 	began := time.Now()
-	app, err := appbuild.Build(ctx, dir, r.w.Err)
+	app, err := appbuild.Build(ctx, a.dir, r.w.Err)
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil {
-		r.say("not reloaded: %v", err)
-		if advice := hint.Of(err); advice != "" {
-			r.say("hint: %s", advice)
-		}
-		return
+	r.replace.Lock()
+	defer r.replace.Unlock()
+	was := r.current(a)
+	if err == nil && app.Manifest.Name != was.Manifest.Name {
+		err = fmt.Errorf("the app's name changed to %q; start berth dev again", app.Manifest.Name)
 	}
-	if string(app.Encoded) == string(r.current().Encoded) {
+	if err == nil && string(app.Encoded) == string(was.Encoded) {
 		return // the same code and policy
 	}
-	if app.Manifest.Name != r.current().Manifest.Name {
-		r.say("not reloaded: the app's name changed to %q; start berth dev again", app.Manifest.Name)
+	var run monitor.App
+	if err == nil {
+		run, err = r.admit(app)
+	}
+	if err != nil {
+		r.complain("not reloaded: ", was.Manifest.Name, err)
 		return
 	}
 	r.mu.Lock()
-	r.app = app
+	a.app = app
 	r.mu.Unlock()
-	if err := r.sb.Replace(ctx, sandbox.App{Policy: app.Encoded, Image: app.Image}); err != nil {
-		r.say("reload failed: %v", err)
+	state, err := r.m.Replace(ctx, run)
+	if err != nil {
+		r.complain("reload failed: ", was.Manifest.Name, err)
 		return
 	}
-	r.ready(time.Since(began))
+	s := r.m.State()
+	s.Notes = nil // as before
+	r.ready(s, []monitor.AppState{state}, time.Since(began))
 }
 
-func (r *devRun) current() *appbuild.App {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.app
-}
-
-// ready prints what runs, where, and what enforces it.
-func (r *devRun) ready(took time.Duration) {
-	app := r.current()
-	info := r.info()
-	r.say("ready: %s %s on %s in %d ms, sandbox %s", app.Manifest.Name, app.Manifest.Version, r.how, took.Milliseconds(), r.sb.ID())
-	r.say("  enforced: %s; Landlock ABI %d; policy sha256 %s", strings.Join(info.Enforced.Steps, ", "), info.Enforced.ABI, info.Enforced.PolicySHA256)
-	for _, weak := range info.Enforced.Weaker {
-		r.say("  weaker here: %s", weak)
+// complain prints an error that ends nothing.
+func (r *devRun) complain(what, app string, err error) {
+	if len(r.apps) > 1 {
+		what = app + ": " + what
 	}
-	for _, n := range r.sb.Notes() {
-		r.say("  note: %s", n)
+	r.say("%s%v", what, err)
+	if advice := hint.Of(err); advice != "" {
+		r.say("hint: %s", advice)
 	}
-	for _, s := range r.sb.Shares() {
-		mode := "read and write"
-		if s.ReadOnly {
-			mode = "read-only"
-		}
-		r.say("  workspace: %s at %s (%s)", visible(s.HostDir), strings.Join(append([]string{s.Path}, s.Aliases...), " and "), mode)
-	}
-	r.say("  call it: berth rpc %s --export NAME --input JSON   exports: %s", app.Manifest.Name, strings.Join(app.Policy.Exports, ", "))
-}
-
-// info returns what the sandbox says about the app.
-func (r *devRun) info() sandbox.AppInfo {
-	for _, a := range r.sb.Apps() {
-		if a.Name == r.current().Manifest.Name {
-			return a
-		}
-	}
-	return sandbox.AppInfo{}
 }
 
 // event prints what is worth a line while the sandbox runs.
-func (r *devRun) event(e sandbox.Event) {
-	switch {
-	case e.Exited != nil && e.Exited.RestartMillis > 0:
-		r.say("app %s ended (%s); starting it again in %d ms", e.App, visible(e.Exited.Status), e.Exited.RestartMillis)
-	case e.Exited != nil:
-		r.say("app %s ended (%s)", e.App, visible(e.Exited.Status))
-	case e.Failed != nil:
-		r.say("app %s does not run: %s: %s", e.App, visible(e.Failed.Step), visible(e.Failed.Reason))
-	case e.Name != nil:
-		r.say("%s", visible(e.Name.String()))
-	case e.Ended != nil && e.Ended.Console != "":
-		r.say("the guest's last lines:")
-		for line := range strings.Lines(e.Ended.Console) {
-			r.say("  %s", visible(strings.TrimRight(line, "\r\n")))
-		}
+func (r *devRun) event(e monitor.Event) {
+	for _, line := range e.Lines() {
+		r.say("%s", line)
 	}
 }

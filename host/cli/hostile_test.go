@@ -65,6 +65,8 @@ func (h hostile) Denials(context.Context, string, time.Time) (control.Denials, e
 
 func (h hostile) Why(context.Context, string) error { return nil }
 
+func (h hostile) Stop() error { return nil }
+
 func (h hostile) Logs(context.Context) <-chan link.LogRecord { return nil }
 
 // callHostile calls an app that answers so, and returns what a user sees.

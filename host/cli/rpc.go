@@ -19,6 +19,7 @@ import (
 	"github.com/berthos/berth/host/denial"
 	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hostexecuted"
+	"github.com/berthos/berth/host/term"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
 )
@@ -374,7 +375,7 @@ func printJSON(out io.Writer, v any) error {
 func escapeControls(raw json.RawMessage) string {
 	var b strings.Builder
 	for _, c := range string(raw) {
-		if steers(c) && c > ' ' {
+		if term.Steers(c) && c > ' ' {
 			fmt.Fprintf(&b, `\u%04x`, c)
 		} else {
 			b.WriteRune(c)
@@ -383,29 +384,8 @@ func escapeControls(raw json.RawMessage) string {
 	return b.String()
 }
 
-// steers names control characters, and those that change the direction or the
-// lines of text.
-func steers(r rune) bool {
-	return r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
-		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
-}
-
 // visibleLines is visible for text of several lines.
-func visibleLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = visible(line)
-	}
-	return strings.Join(lines, "\n")
-}
+func visibleLines(s string) string { return term.Lines(s) }
 
-// visible makes text from the sandbox safe to print on a terminal: control
-// characters other than tab are shown, never sent.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if steers(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
+// visible makes text from the sandbox safe to print on a terminal.
+func visible(s string) string { return term.Visible(s) }

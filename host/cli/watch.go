@@ -25,7 +25,7 @@ func (r *devRun) mayReload(dir string) bool {
 		r.say("note: reload on save is off: %v", err)
 		return false
 	}
-	for _, s := range r.sb.Shares() {
+	for _, s := range r.m.State().Shares {
 		if !s.ReadOnly && (policy.Below(app, s.HostDir) || policy.Below(s.HostDir, app)) {
 			r.say("note: reload on save is off, since the app may write its own files: %s is shared with it", visible(s.HostDir))
 			return false

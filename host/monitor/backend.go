@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"os"
+	"path"
 	"time"
 
 	"github.com/berthos/berth/host/control"
@@ -31,8 +32,11 @@ func (s *server) Describe() control.Description {
 }
 
 // shares are those that an app sees.
-func (s *server) shares(string) (out []control.Share) {
+func (s *server) shares(app string) (out []control.Share) {
 	for i, sh := range s.sb.Shares() {
+		if sh.App != "" && sh.App != app {
+			continue
+		}
 		out = append(out, control.Share{HostDir: sh.HostDir, Path: sh.Path, Aliases: sh.Aliases, ReadOnly: sh.ReadOnly, Exclude: s.start.Shares[i].Exclude})
 	}
 	return out
@@ -51,6 +55,22 @@ func (s *server) Open(ctx context.Context, app string) (link.Half, error) {
 func (s *server) Denials(ctx context.Context, app string, since time.Time) (control.Denials, error) {
 	d, err := s.sb.Denials(ctx, app, since)
 	return control.Denials{Kept: d.Kept, Complete: d.Complete, Records: d.Records, Calls: d.Calls}, err
+}
+
+// Names says what happened to names of the shares.
+func (s *server) Names(since time.Time) control.Names {
+	n := s.sb.Names(since)
+	out := control.Names{Cut: n.Cut}
+	for _, name := range n.List {
+		c := control.Name{HostDir: name.HostDir, Place: name.Place, Op: name.Op, Refused: name.Refused, Why: name.Why}
+		for _, sh := range s.sb.Shares() {
+			if sh.HostDir == name.HostDir {
+				c.Path = path.Join(sh.Path, name.Place)
+			}
+		}
+		out.List = append(out.List, c)
+	}
+	return out
 }
 
 // Why says what died, if anything did.

@@ -34,7 +34,7 @@ func (s *Sandbox) codeDigest(name string, a App) (string, error) {
 func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error) {
 	start := link.Start{App: spec.policy.App, Policy: spec.Policy, UID: spec.uid, GID: spec.uid, ReadyMillis: spec.ReadyMillis, Ablate: s.o.Ablate}
 	var err error
-	if start.Shares, err = s.sharesFor(spec.policy.Rights); err != nil {
+	if start.Shares, err = s.sharesFor(spec.policy.App, spec.policy.Rights); err != nil {
 		return start, err
 	}
 	if spec.InRoot {

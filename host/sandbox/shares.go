@@ -27,6 +27,7 @@ type Share struct {
 	Path     string // /workspace or a name below it; "": /workspace
 	ReadOnly bool
 	Exclude  []string // names, or patterns of one name, that do not exist for the guest
+	App      string   // the only app that sees it; "": every one
 }
 
 // share is a checked share.
@@ -59,7 +60,7 @@ func checkShares(in []Share) (out []share, notes []string, err error) {
 		if path.Clean(sh.Path) != sh.Path || sh.Path != "/workspace" && !below(sh.Path, "/workspace") {
 			return nil, nil, fmt.Errorf("cannot share %s at %q: the place is not /workspace or below it", sh.HostDir, sh.Path)
 		}
-		if slices.ContainsFunc(out, func(o share) bool { return o.Path == sh.Path }) {
+		if slices.ContainsFunc(out, func(o share) bool { return o.Path == sh.Path && (o.App == "" || sh.App == "" || o.App == sh.App) }) {
 			return nil, nil, hint.Errorf("give each a place of its own below /workspace", "cannot share %s at %s: another folder is there", sh.HostDir, sh.Path)
 		}
 		asked := sh.HostDir
@@ -137,9 +138,12 @@ func knownNames(p policy.Policy, all []string) error {
 
 // sharesFor returns the names, on the link, of the shares that a process with
 // these rights is given.
-func (s *Sandbox) sharesFor(r policy.Rights) ([]string, error) {
+func (s *Sandbox) sharesFor(app string, r policy.Rights) ([]string, error) {
 	names := []string{}
 	for _, sh := range s.shares {
+		if sh.App != "" && sh.App != app {
+			continue
+		}
 		v := 0
 		if !sh.ReadOnly {
 			v = slices.IndexFunc(sh.views, func(v view) bool { return slices.Equal(v.allowed, r.HostExecuted) })
@@ -289,12 +293,13 @@ type ShareInfo struct {
 	Path     string
 	Aliases  []string
 	ReadOnly bool
+	App      string // the only app that sees it; "": every one
 }
 
 // Shares lists the sandbox's shares.
 func (s *Sandbox) Shares() (out []ShareInfo) {
 	for _, sh := range s.shares {
-		out = append(out, ShareInfo{sh.HostDir, sh.Path, slices.Clone(sh.aliases), sh.ReadOnly})
+		out = append(out, ShareInfo{sh.HostDir, sh.Path, slices.Clone(sh.aliases), sh.ReadOnly, sh.App})
 	}
 	return out
 }

@@ -131,33 +131,33 @@ func apply(dir string, settings []setting) error {
 }
 
 // Limit changes the limits of a group that exists. What it limits already can
-// be changed; Missing stays as it is.
+// be changed; Missing stays as it is. It opens nothing but files of the group.
 func (g *Group) Limit(l policy.Limits) error {
-	h, err := find("/proc/self/mountinfo", "/proc/self/cgroup")
-	if err != nil {
-		return err
-	}
 	for _, c := range controllers(l) {
-		settings := c.v1
-		if h.v1[c.name] == "" {
-			settings = c.v2
-		}
 		for _, dir := range g.dirs {
-			if _, err := os.Stat(filepath.Join(dir, settings[0].file)); err != nil {
-				continue // another hierarchy, or a limit that could not be had
-			}
-			// Memory with swap must never be below memory alone, so that one order
-			// serves to lower both and the other to raise them.
-			if apply(dir, settings) == nil {
-				continue
-			}
-			slices.Reverse(settings)
-			if err := apply(dir, settings); err != nil {
-				return fmt.Errorf("cannot change limit of %s: %w", c.limits, err)
+			for _, settings := range [][]setting{c.v2, c.v1} {
+				if err := change(dir, settings); err != nil {
+					return fmt.Errorf("cannot change limit of %s: %w", c.limits, err)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// change applies settings where they are: another hierarchy has other files, and
+// so has a limit that could not be had. Memory with swap must never be below
+// memory alone, so that one order serves to lower both and the other to raise them.
+func change(dir string, settings []setting) error {
+	if _, err := os.Stat(filepath.Join(dir, settings[0].file)); err != nil {
+		return nil
+	}
+	if apply(dir, settings) == nil {
+		return nil
+	}
+	settings = slices.Clone(settings)
+	slices.Reverse(settings)
+	return apply(dir, settings)
 }
 
 // folder makes one cgroup folder, unless an earlier controller did.

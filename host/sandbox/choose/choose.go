@@ -43,6 +43,9 @@ type Choice struct {
 
 // Machine returns the machine of a name.
 func Machine(ctx context.Context, h Host, name string) (Choice, error) {
+	if name == machine.Native && h.State == nil {
+		h.State = &State{} // what is remembered is about other machines
+	}
 	h, err := h.filled()
 	if err != nil {
 		return Choice{}, err
