@@ -1,15 +1,14 @@
 package boot
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/berthos/berth/init/link"
 )
 
-// Limits of the records that go to the host: at once, after that each second,
-// and how many may wait for a host that is slow. What exceeds them is counted.
+// Limits of the records that go to the host: of a domain at once, after that
+// each second, and how many of an app may wait for a host that is slow. What
+// exceeds them is counted.
 const (
 	floodBurst   = 256
 	floodRate    = 64
@@ -47,109 +46,62 @@ func (f *flow) tell(rec link.DenialRecord, out *denialQueue) {
 	}
 }
 
-// denialQueue holds the records that wait for the host.
+// denialQueue holds the records that wait for the host, in their order. What an
+// app may have waiting is limited for each, so that none pushes out another's.
 type denialQueue struct {
-	mu      sync.Mutex // guards what follows
-	waiting []link.DenialRecord
-	bytes   int
-	gone    bool            // nobody reads any more
-	empty   []chan struct{} // closed once nothing waits
+	outbox[link.DenialRecord]
 
-	pending chan struct{}
+	waiting []link.DenialRecord // mu guards these
+	held    map[string]load     // of each app, in waiting
 }
 
-func newDenialQueue() *denialQueue { return &denialQueue{pending: make(chan struct{}, 1)} }
+// load is how much of a queue is an app's.
+type load struct{ records, bytes int }
+
+func newDenialQueue() *denialQueue {
+	q := &denialQueue{held: map[string]load{}}
+	q.outbox = newOutbox(q.first)
+	return q
+}
 
 // sizeOf is about what a record takes.
-func sizeOf(r link.DenialRecord) int { return 256 + len(r.Path) + len(r.Exe) }
+func sizeOf(r link.DenialRecord) int { return 256 + len(r.Path) + len(r.Object) + len(r.Exe) }
 
-// add queues a record unless too many wait.
-func (q *denialQueue) add(r link.DenialRecord) bool {
-	q.mu.Lock()
-	full := len(q.waiting) >= queueRecords || q.bytes >= queueBytes
-	if !full {
-		q.push(r)
-	}
-	q.mu.Unlock()
-	q.poke()
-	return !full
+// add queues a record unless too many of its app wait.
+func (q *denialQueue) add(r link.DenialRecord) (ok bool) {
+	q.change(func() {
+		l := q.held[r.App]
+		if ok = l.records < queueRecords && l.bytes < queueBytes; ok {
+			q.push(r)
+		}
+	})
+	return ok
 }
 
 // always queues what counts others: there is no more of it than domains and
 // questions.
-func (q *denialQueue) always(r link.DenialRecord) {
-	q.mu.Lock()
-	q.push(r)
-	q.mu.Unlock()
-	q.poke()
-}
+func (q *denialQueue) always(r link.DenialRecord) { q.change(func() { q.push(r) }) }
 
+// push queues a record. mu is held.
 func (q *denialQueue) push(r link.DenialRecord) {
+	l := q.held[r.App]
+	q.held[r.App] = load{l.records + 1, l.bytes + sizeOf(r)}
 	q.waiting = append(q.waiting, r)
-	q.bytes += sizeOf(r)
 }
 
-func (q *denialQueue) take() (link.DenialRecord, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// first takes the oldest record. mu is held.
+func (q *denialQueue) first() (link.DenialRecord, bool) {
 	if len(q.waiting) == 0 {
-		q.wake(false)
+		q.waiting = nil // gives the array back
 		return link.DenialRecord{}, false
 	}
 	r := q.waiting[0]
 	q.waiting = q.waiting[1:]
-	q.bytes -= sizeOf(r)
-	return r, true
-}
-
-// copyTo sends records until the host is gone.
-func (q *denialQueue) copyTo(to interface {
-	SendDenial(link.DenialRecord) error
-}) {
-	for {
-		r, ok := q.take()
-		if !ok {
-			<-q.pending
-			continue
-		}
-		if to.SendDenial(r) != nil {
-			q.mu.Lock()
-			q.wake(true)
-			q.mu.Unlock()
-			return
-		}
-	}
-}
-
-// wake tells those who flush that nothing waits any more. mu is held.
-func (q *denialQueue) wake(gone bool) {
-	q.gone = q.gone || gone
-	for _, w := range q.empty {
-		close(w)
-	}
-	q.empty = nil
-}
-
-// flush waits until every record was sent, or nobody reads.
-func (q *denialQueue) flush(ctx context.Context) {
-	q.mu.Lock()
-	done := make(chan struct{})
-	if q.gone {
-		close(done)
+	l := q.held[r.App]
+	if l = (load{l.records - 1, l.bytes - sizeOf(r)}); l.records > 0 {
+		q.held[r.App] = l
 	} else {
-		q.empty = append(q.empty, done)
+		delete(q.held, r.App)
 	}
-	q.mu.Unlock()
-	q.poke()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-func (q *denialQueue) poke() {
-	select {
-	case q.pending <- struct{}{}:
-	default:
-	}
+	return r, true
 }

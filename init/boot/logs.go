@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/berthos/berth/init/link"
 )
@@ -23,12 +22,10 @@ const (
 // logs collects lines of all apps and hands them to one writer in turn, so
 // that an app that floods its log delays nobody else's.
 type logs struct {
-	mu      sync.Mutex // guards what follows
-	rings   []*ring
-	next    int  // ring to look at first
-	gone    bool // nobody reads any more
-	waiting []chan struct{}
-	pending chan struct{}
+	outbox[link.LogRecord]
+
+	rings []*ring // mu guards these
+	last  int     // ring that was looked at
 }
 
 // ring holds the lines of one app that wait to be sent.
@@ -40,7 +37,11 @@ type ring struct {
 	sources int // writers that are open
 }
 
-func newLogs() *logs { return &logs{pending: make(chan struct{}, 1)} }
+func newLogs() *logs {
+	l := &logs{}
+	l.outbox = newOutbox(l.inTurn)
+	return l
+}
 
 // ringOf returns the ring of an app, made at its first line. mu is held.
 func (l *logs) ringOf(app string) *ring {
@@ -56,26 +57,24 @@ func (l *logs) ringOf(app string) *ring {
 
 // add queues one line.
 func (l *logs) add(app, stream, line string) {
-	l.mu.Lock()
-	r := l.ringOf(app)
-	r.lines = append(r.lines, link.LogRecord{App: app, Stream: stream, Line: line})
-	r.bytes += len(line)
-	for len(r.lines) > ringLines || r.bytes > ringBytes {
-		r.bytes -= len(r.lines[0].Line)
-		r.dropped += r.lines[0].Dropped + 1
-		r.lines = r.lines[1:]
-	}
-	l.mu.Unlock()
-	l.poke()
+	l.change(func() {
+		r := l.ringOf(app)
+		r.lines = append(r.lines, link.LogRecord{App: app, Stream: stream, Line: line})
+		r.bytes += len(line)
+		for len(r.lines) > ringLines || r.bytes > ringBytes {
+			r.bytes -= len(r.lines[0].Line)
+			r.dropped += r.lines[0].Dropped + 1
+			r.lines = r.lines[1:]
+		}
+	})
 }
 
-// take returns the next line, of another app than the last if there is one.
-func (l *logs) take() (link.LogRecord, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// inTurn takes the next line, of another app than the last if there is one. mu
+// is held.
+func (l *logs) inTurn() (link.LogRecord, bool) {
 	for range l.rings {
-		l.next = (l.next + 1) % len(l.rings)
-		r := l.rings[l.next]
+		l.last = (l.last + 1) % len(l.rings)
+		r := l.rings[l.last]
 		if len(r.lines) == 0 {
 			continue
 		}
@@ -86,63 +85,12 @@ func (l *logs) take() (link.LogRecord, bool) {
 		if len(r.lines) == 0 {
 			r.lines = nil // gives the array back
 			if r.sources == 0 {
-				l.rings = append(l.rings[:l.next], l.rings[l.next+1:]...)
+				l.rings = append(l.rings[:l.last], l.rings[l.last+1:]...)
 			}
 		}
 		return rec, true
 	}
 	return link.LogRecord{}, false
-}
-
-// copyTo sends lines until the host is gone.
-func (l *logs) copyTo(to interface{ SendLog(link.LogRecord) error }) {
-	for {
-		rec, ok := l.take()
-		if !ok {
-			l.wake(false)
-			<-l.pending
-			continue
-		}
-		if to.SendLog(rec) != nil {
-			l.wake(true)
-			return
-		}
-	}
-}
-
-// wake tells those who flush that nothing waits any more.
-func (l *logs) wake(gone bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gone = l.gone || gone
-	for _, w := range l.waiting {
-		close(w)
-	}
-	l.waiting = nil
-}
-
-// flush waits until every line was sent, or nobody reads, or time is over.
-func (l *logs) flush(atMost time.Duration) {
-	l.mu.Lock()
-	done := make(chan struct{})
-	if l.gone {
-		close(done)
-	} else {
-		l.waiting = append(l.waiting, done)
-	}
-	l.mu.Unlock()
-	l.poke()
-	select {
-	case <-done:
-	case <-time.After(atMost):
-	}
-}
-
-func (l *logs) poke() {
-	select {
-	case l.pending <- struct{}{}:
-	default:
-	}
 }
 
 // writer returns what turns bytes into lines of an app's log.

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,15 +86,17 @@ func TestFloodIsCountedAndOthersAreServed(t *testing.T) {
 	_ = other.Close()
 	host := &collector{more: make(chan struct{})}
 	close2 := make(chan struct{})
-	go func() { l.copyTo(host); close(close2) }()
+	go func() { l.send(host.SendLog); close(close2) }()
 	for range ringLines + 1 {
 		host.more <- struct{}{}
 	}
-	l.flush(deadline)
+	within, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	l.flush(within)
 	close(host.more)
 	l.add("x", "stdout", "wakes the writer, which finds that the host is gone")
 	<-close2
-	l.flush(deadline) // must not wait for a host that is gone
+	l.flush(within) // must not wait for a host that is gone
 
 	var dropped int64
 	place := -1
@@ -127,7 +130,9 @@ func TestRingIsBoundedInBytes(t *testing.T) {
 func TestFlushIsBounded(t *testing.T) {
 	l := newLogs()
 	l.add("a", "stdout", "nobody reads this")
-	l.flush(time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	l.flush(short)
 }
 
 func TestTailKeepsTheLastLines(t *testing.T) {

@@ -36,6 +36,7 @@ type records struct {
 	domains map[uint64]*domain
 	marks   map[uint64]func()
 	marked  uint64
+	nobody  appRun // what belongs to no run any more, such as of a process that is gone
 	lost    uint32 // the kernel's counter
 	idle    chan struct{}
 }
@@ -90,7 +91,7 @@ func (p *pid1) openDenials(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.spawn("denials", func() { p.records.out.copyTo(stream) })
+	p.spawn("denials", func() { p.records.out.send(stream.SendDenial) })
 	return nil
 }
 
@@ -172,7 +173,7 @@ func (r *records) filtered(e audit.Event) {
 	rec := record(e, run)
 	rec.Seccomp = true
 	if run == nil {
-		run = &appRun{} // nobody's flood is not limited by another's
+		run = &r.nobody
 	}
 	run.flow.pass(e.Time, rec, r.out)
 }
@@ -329,6 +330,7 @@ func (r *records) sync(n int64) error {
 		for id, d := range r.domains {
 			d.flow.tell(link.DenialRecord{App: d.app(), Domain: domainName(id)}, r.out)
 		}
+		r.nobody.flow.tell(link.DenialRecord{Seccomp: true}, r.out)
 		for _, run := range r.runs {
 			run.flow.tell(link.DenialRecord{App: run.app, Seccomp: true}, r.out)
 		}

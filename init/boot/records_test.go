@@ -200,3 +200,38 @@ func TestLostSocketEndsTheSandbox(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFloodLeavesRoomForOthers has one app's records wait in any number, and
+// what belongs to nobody flood too.
+func TestFloodLeavesRoomForOthers(t *testing.T) {
+	r, _ := recording(t)
+	r.started(20, "b")
+	for i := range 2 * queueRecords {
+		e := denial(1, 11, 10)
+		e.Time = clock.Add(time.Duration(i) * time.Second) // no flood, but nobody reads
+		r.event(e)
+		r.event(audit.Event{Time: clock, Seccomp: true, Process: &audit.Process{PID: 500, Syscall: 272}})
+	}
+	r.event(denial(2, 21, 20))
+	count := map[string]int{}
+	for _, rec := range sent(r) {
+		count[rec.App]++
+	}
+	if count["a"] != queueRecords || count["b"] != 1 || count[""] != floodBurst {
+		t.Errorf("%v", count)
+	}
+	if err := r.sync(1); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = r.read() }()
+	if err := r.settled(t.Context(), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	suppressed := map[string]uint64{}
+	for _, rec := range sent(r) {
+		suppressed[rec.App] += rec.Suppressed
+	}
+	if suppressed["a"] != queueRecords || suppressed[""] != 2*queueRecords-floodBurst || suppressed["b"] != 0 {
+		t.Errorf("suppressed %v", suppressed)
+	}
+}

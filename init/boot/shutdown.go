@@ -140,7 +140,9 @@ func (p *pid1) tellDown(reason string) {
 	}
 	stop := time.AfterFunc(tellFor, func() { _ = p.session.Close() })
 	defer stop.Stop()
-	p.logs.flush(tellFor)
+	ctx, cancel := context.WithTimeout(context.Background(), tellFor)
+	defer cancel()
+	p.logs.flush(ctx)
 	p.send(link.Control{Down: &link.Down{Reason: reason}})
 	_ = p.control.Close()
 }

@@ -120,7 +120,7 @@ func (p *pid1) openControl(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.spawn("log", func() { p.logs.copyTo(stream) })
+	p.spawn("log", func() { p.logs.send(stream.SendLog) })
 	header, control, err := p.session.Accept()
 	if err != nil {
 		return err
