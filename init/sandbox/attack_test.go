@@ -19,13 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// result is what the attack app prints for one probe.
-type result struct {
-	ID    string
-	Errno syscall.Errno
-	Error string
-}
-
 // field is a place to attack: a base with a share that has a folder for each
 // probe.
 type field struct {
@@ -39,10 +32,7 @@ func newField(t *testing.T, profile sandbox.Profile, tags string) field {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return field{newBase(t, profile, tags), profile, probe.World{
-		Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary",
-		User: profile == sandbox.ProfileNativeUser, ABI: abi,
-	}}
+	return field{newBase(t, profile, tags), profile, probe.Inside(profile == sandbox.ProfileNativeUser, abi)}
 }
 
 // plant makes the folders of the given probes anew, or of all, where they have
@@ -133,11 +123,11 @@ func (f field) snapshot(t *testing.T) map[string]string {
 // attack starts the attack app once, without what is ablated, and returns the
 // results and which probes changed what they may not. With control set there
 // is no enforcer at all.
-func (f field) attack(t *testing.T, at string, control bool, ablate, ids []string) (map[string]result, map[string]bool) {
+func (f field) attack(t *testing.T, at probe.Position, control bool, ablate, ids []string) (map[string]probe.Result, map[string]bool) {
 	t.Helper()
 	f.plant(t, ids)
 	before := f.snapshot(t)
-	args := append([]string{"-at", at, fmt.Sprintf("-user=%v", f.world.User), fmt.Sprintf("-abi=%d", f.world.ABI)}, ids...)
+	args := probe.Order{At: at, World: f.world, IDs: ids}.Args()
 	j := f.job(f.profile, args, policy.Path{Path: "/workspace/ro", Access: policy.Read}, policy.Path{Path: "/workspace/rw", Access: policy.Write})
 	j.Spec.Ablate = ablate
 	if control {
@@ -149,9 +139,9 @@ func (f field) attack(t *testing.T, at string, control bool, ablate, ids []strin
 	if o.failed() != nil || o.Code != 0 {
 		t.Fatalf("ablate %v: %+v, code %d\n%s%s", ablate, o.failed(), o.Code, o.Stdout, o.Stderr)
 	}
-	results := map[string]result{}
+	results := map[string]probe.Result{}
 	for line := range strings.Lines(o.Stdout) {
-		var r result
+		var r probe.Result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
@@ -186,8 +176,8 @@ func TestAttacks(t *testing.T) {
 	for _, profile := range profiles {
 		t.Run(string(profile), func(t *testing.T) {
 			f := newField(t, profile, "ablation")
-			control, _ := f.attack(t, "main", true, nil, nil)
-			enforced, changed := f.attack(t, "main", false, nil, nil)
+			control, _ := f.attack(t, probe.Main, true, nil, nil)
+			enforced, changed := f.attack(t, probe.Main, false, nil, nil)
 			var possible []probe.Probe
 			for _, p := range probe.All(f.world) {
 				f.check(t, p, enforced[p.ID], changed[p.ID], "enforced")
@@ -209,7 +199,7 @@ func TestAttacks(t *testing.T) {
 
 // check wants a probe refused without effect, or, where it is a use that must
 // work, successful.
-func (f field) check(t *testing.T, p probe.Probe, r result, changed bool, where string) {
+func (f field) check(t *testing.T, p probe.Probe, r probe.Result, changed bool, where string) {
 	t.Helper()
 	switch {
 	case r.ID == "":
@@ -252,7 +242,7 @@ func (f field) ablated(t *testing.T, probes []probe.Probe) {
 		for _, q := range runs[key] {
 			ids = append(ids, q.probe.ID)
 		}
-		results, changed := f.attack(t, "main", false, strings.Fields(key), ids)
+		results, changed := f.attack(t, probe.Main, false, strings.Fields(key), ids)
 		for _, q := range runs[key] {
 			r := results[q.probe.ID]
 			if !q.succeeds {
@@ -280,7 +270,7 @@ func TestPositions(t *testing.T) {
 		f := newField(t, profile, "")
 		for _, at := range probe.Positions() {
 			t.Run(string(profile)+"/"+string(at), func(t *testing.T) {
-				results, changed := f.attack(t, string(at), false, nil, nil)
+				results, changed := f.attack(t, at, false, nil, nil)
 				tried := 0
 				for _, p := range probe.All(f.world) {
 					if at.Does(p) {

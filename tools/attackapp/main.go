@@ -1,7 +1,7 @@
 // Attackapp tries what a sandbox must refuse and prints what came of it, one
 // JSON object a line. Tests put it where an app would be.
 //
-//	attackapp [-at POSITION] [-user] [-abi N] [ID...]     see package probe for positions
+//	attackapp probe-order JSON       an Order of package probe
 //	attackapp -do ACTION:PATH...     ACTION is read, write, create, list, stat or call
 //	attackapp -net ACTION:PORT...    see netAction
 //	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat | -forks
@@ -10,9 +10,7 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -20,8 +18,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -29,103 +25,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Result is one line of the output.
-type Result struct {
-	ID    string `json:"id"`
-	Errno int    `json:"errno"`
-	Error string `json:"error,omitempty"` // empty: the attack succeeded
-}
-
 func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
 
 func run(args []string, out io.Writer) int {
+	if code, ok := probe.Maybe(append([]string{"attackapp"}, args...), out); ok {
+		return code
+	}
 	if len(args) > 0 {
 		if special, ok := specials[args[0]]; ok {
 			return special(args[1:], out)
 		}
 	}
-	flags := flag.NewFlagSet("attackapp", flag.ContinueOnError)
-	at := flags.String("at", string(probe.Main), "where to attack from")
-	w := probe.World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary"}
-	flags.BoolVar(&w.User, "user", false, "an ordinary user's machine")
-	flags.IntVar(&w.ABI, "abi", 0, "Landlock ABI of the kernel")
-	if flags.Parse(args) != nil {
-		return 2
-	}
-	return from(probe.Position(*at), w, flags.Args(), out)
-}
-
-// from attacks from a position, or starts what does.
-func from(at probe.Position, w probe.World, ids []string, out io.Writer) int {
-	next := func(at probe.Position) []string {
-		return append([]string{"-at", string(at), fmt.Sprintf("-user=%v", w.User), fmt.Sprintf("-abi=%d", w.ABI)}, ids...)
-	}
-	switch at {
-	case probe.Thread:
-		onThread(func() { attack(at, w, ids, out) })
-		return 0
-	case probe.ExecThread:
-		onThread(func() {
-			executed(syscall.Exec("/proc/self/exe", append([]string{"attackapp"}, next(probe.Main)...), os.Environ()))
-		})
-		return 1
-	case probe.Memory:
-		fd, err := probe.MemoryProgram()
-		if err == nil {
-			err = syscall.Exec("/proc/self/fd/"+strconv.Itoa(fd), append([]string{"attackapp"}, next(probe.Main)...), os.Environ())
-		}
-		executed(err)
-		return 1
-	case probe.Grandchild:
-		return again(next("child"), out)
-	case "child":
-		return again(next(probe.Main), out)
-	case probe.Orphan:
-		return orphan(next(probe.Orphan+"ed"), out)
-	case probe.Orphan + "ed": // leaves a child behind, which has the output
-		cmd := exec.Command("/proc/self/exe", next(probe.Main)...)
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		executed(cmd.Start())
-		return 0
-	}
-	runtime.LockOSThread()
-	attack(at, w, ids, out)
-	return 0
-}
-
-func executed(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "attackapp: cannot start anew:", err)
-	}
-}
-
-// onThread runs f on another thread than main's.
-func onThread(f func()) {
-	done := make(chan struct{})
-	runtime.LockOSThread()
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		f()
-		close(done)
-	}()
-	<-done
-}
-
-// orphan passes on what a process prints whose parent has ended.
-func orphan(args []string, out io.Writer) int {
-	r, w, err := os.Pipe()
-	if err != nil {
-		executed(err)
-		return 1
-	}
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Stdout, cmd.Stderr = w, os.Stderr
-	err = cmd.Run()
-	w.Close()
-	executed(err)
-	io.Copy(out, r) // until the last of them has ended
-	return 0
+	fmt.Fprintln(os.Stderr, "attackapp: no such order")
+	return 2
 }
 
 // again executes this program anew and passes its output on.
@@ -139,26 +51,9 @@ func again(args []string, out io.Writer) int {
 	return 0
 }
 
-// attack runs the named probes, or all.
-func attack(at probe.Position, w probe.World, ids []string, out io.Writer) {
-	for _, p := range probe.All(w) {
-		if len(ids) > 0 && !slices.Contains(ids, p.ID) || !at.Does(p) {
-			continue
-		}
-		r := Result{ID: p.ID}
-		if err := at.Try(p, w); err != nil {
-			var errno syscall.Errno
-			errors.As(err, &errno)
-			r.Errno, r.Error = int(errno), err.Error()
-		}
-		json.NewEncoder(out).Encode(r)
-	}
-}
-
 // specials are what is not an attack in the table.
 var specials = map[string]func([]string, io.Writer) int{
 	"-nothing": func([]string, io.Writer) int { return 0 },
-	"-mount":   func([]string, io.Writer) int { return exitErrno(unix.Mount("probe", "/proc", "tmpfs", 0, "")) },
 	"-again":   func(args []string, out io.Writer) int { return again(args, out) },
 	"-confined": func(_ []string, out io.Writer) int {
 		runtime.LockOSThread()
@@ -183,12 +78,6 @@ var specials = map[string]func([]string, io.Writer) int{
 	"-net":     netActions,
 	"-hang":    hang,
 	"-orphans": orphans,
-}
-
-func exitErrno(err error) int {
-	var errno syscall.Errno
-	errors.As(err, &errno)
-	return int(errno)
 }
 
 // environ prints what the app inherited: arguments, environment, descriptors,

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -127,7 +126,7 @@ func canaries() []Probe {
 		landlocked("CN-02", "create a file beside it", "fs.make_reg", func(w World, id string) error {
 			return overwrite(filepath.Join(w.Canary, id), unix.O_CREAT|unix.O_WRONLY)
 		}),
-		{ID: "CN-03", What: "create in /tmp without a grant", Layers: []Layer{{landlock}}, Want: []syscall.Errno{unix.EACCES}, Blocks: []string{"fs.make_reg"}, On: "/tmp", Run: func(_ World, id string) error {
+		{ID: "CN-03", What: "create in /tmp without a grant", Layers: []Layer{{landlock}}, Want: []syscall.Errno{unix.EACCES}, Blocks: []string{"fs.make_reg"}, On: "/tmp", Harm: "a host's /tmp is everybody's", Run: func(_ World, id string) error {
 			name := "/tmp/" + id
 			defer unix.Unlink(name)
 			return overwrite(name, unix.O_CREAT|unix.O_WRONLY)
@@ -180,9 +179,5 @@ func throughDescriptor(name string) error {
 		return errors.Join(errSetUp, err)
 	}
 	defer unix.Close(fd)
-	c, err := net.Dial("unix", "/proc/self/fd/"+itoa(fd))
-	if err != nil {
-		return err
-	}
-	return c.Close()
+	return connectSocket("/proc/self/fd/" + itoa(fd))
 }

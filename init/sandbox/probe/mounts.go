@@ -136,7 +136,7 @@ func namespaces(w World) []Probe {
 			return unix.Setns(fd, unix.CLONE_NEWUTS)
 		}},
 		{ID: "MT-04", What: "mount in a user namespace of the app's own", Absent: []syscall.Errno{unix.EINVAL}, Layers: nested, Want: []syscall.Errno{unix.EPERM, unix.ENOSYS, unix.EACCES, unix.EROFS}, Run: func(World, string) error {
-			return spawn(unix.CLONE_NEWUSER|unix.CLONE_NEWNS, "-mount")
+			return spawn(unix.CLONE_NEWUSER|unix.CLONE_NEWNS, argMount)
 		}},
 		{ID: "MT-06", What: "start processes and threads", Must: true, Run: func(World, string) error {
 			return errors.Join(spawn(0), spawn(0), spawn(unix.CLONE_VFORK))

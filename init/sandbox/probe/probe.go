@@ -36,12 +36,18 @@ var root = Layer{identity, caps}
 // World is where a probe runs. The folders hold one folder for each probe,
 // named by its ID, with a file "f" and a folder "d", owned by the app.
 type World struct {
-	Write  string // granted for writing
-	Read   string // granted for reading
-	Out    string // in the same share, not granted
-	Canary string // of the app's own, not granted
-	User   bool   // an ordinary user's machine, with one uid
-	ABI    int    // of the kernel's Landlock
+	Write  string `json:"write"`  // granted for writing
+	Read   string `json:"read"`   // granted for reading
+	Out    string `json:"out"`    // in the same share, not granted
+	Canary string `json:"canary"` // of the app's own, not granted
+	User   bool   `json:"user"`   // an ordinary user's machine, with one uid
+	ABI    int    `json:"abi"`    // of the kernel's Landlock
+	Victim Victim `json:"victim"` // another app, if there is one
+}
+
+// Inside is the world of an app to which a sandbox gave these folders.
+func Inside(user bool, abi int) World {
+	return World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary", User: user, ABI: abi}
 }
 
 // Probe is one attack. Run returns nil if it succeeded, having made sure of the
@@ -82,6 +88,29 @@ func (p Probe) Group() string { return p.ID[:2] }
 // Folders says whether a probe uses the folders of its name.
 func (p Probe) Folders() bool {
 	return p.Group() == "FS" || p.Group() == "MT" || strings.HasPrefix(p.ID, "PR-10")
+}
+
+// Spared says why the control of a probe is not run on a host that somebody
+// uses; "": it harms nothing there and is.
+func (p Probe) Spared(w World) string {
+	family, _, _ := strings.Cut(strings.TrimRight(p.ID, "abcdefghijklmnopqrstuvwxyz"), "/")
+	switch {
+	case p.Harm != "":
+		return p.Harm
+	case p.Must:
+		return "it is no attack"
+	case p.Group() == "MT":
+		return "it would change the host's mounts or namespaces"
+	case slices.Contains([]string{"PR-01", "PR-02", "PR-04", "PR-07", "PR-18", "PR-19"}, family):
+		return "the host's first process would be attacked"
+	case slices.Contains([]string{"FS-29", "FS-30", "FS-31", "FS-32", "KS-13", "PR-05", "PR-08"}, family):
+		return "it is about the sandbox's own tree and identity"
+	case slices.Contains([]string{"FS-15", "FS-20", "RS-05", "NT-14", "KS-08", "KS-03", "KS-04"}, family):
+		return "it would act on the whole host"
+	case w.User && slices.ContainsFunc(p.Layers, func(l Layer) bool { return slices.Contains(l, caps) }):
+		return "no ordinary user may do it"
+	}
+	return ""
 }
 
 // Do runs a probe where a process can do everything.

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,7 @@ import (
 // spawn runs this program again in new namespaces. The child does nothing, or
 // what the argument says, and its exit code tells whether that worked.
 func spawn(flags uintptr, args ...string) error {
-	cmd := exec.Command("/proc/self/exe", append(args, "-nothing")...)
+	cmd := exec.Command("/proc/self/exe", append(args, argNothing)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if flags&unix.CLONE_NEWUSER != 0 && len(args) > 0 { // without a map, execve would take the capabilities
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
@@ -133,11 +132,7 @@ func processes(w World) []Probe {
 func channels(w World) []Probe {
 	return []Probe{
 		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
-			c, err := net.Dial("unix", filepath.Join(w.Write, id, "socket"))
-			if err != nil {
-				return err
-			}
-			return c.Close()
+			return connectSocket(filepath.Join(w.Write, id, "socket"))
 		}},
 		{ID: "PR-10d", What: "send to such a socket from one of a pair", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
 			return sendFromPair(filepath.Join(w.Write, id, "datagrams"))
@@ -250,6 +245,16 @@ func takeDescriptor(pid int) error {
 		return err
 	}
 	return unix.Close(taken)
+}
+
+// connectSocket connects to the socket of a path, or, with "@", of a name.
+func connectSocket(name string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 }
 
 func sendFromPair(name string) error {

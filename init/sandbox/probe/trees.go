@@ -148,7 +148,7 @@ func runCopy(w World, id string) error {
 }
 
 // run executes a copy of this program that does nothing.
-func run(name string) error { return exec.Command(name, "-nothing").Run() }
+func run(name string) error { return exec.Command(name, argNothing).Run() }
 
 func useDevices(World, string) error {
 	zero, err := os.Open("/dev/zero")
