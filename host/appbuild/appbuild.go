@@ -51,6 +51,9 @@ func Read(dir string) (manifest.Manifest, string, error) {
 	return m, file, err
 }
 
+// ReadFile reads the bytes of a manifest.
+func ReadFile(name string) ([]byte, error) { return readLimited(name, manifest.MaxBytes) }
+
 // readLimited reads a regular file of at most max bytes.
 func readLimited(name string, max int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not hold us up

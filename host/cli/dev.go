@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthos/berth/host/appbuild"
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/monitor"
 	"github.com/berthos/berth/init/link"
@@ -108,7 +107,7 @@ func (r *devRun) serve(ctx context.Context) error {
 // reload builds an app again and replaces the running one.
 func (r *devRun) reload(ctx context.Context, a *launched) {
 	began := time.Now()
-	app, err := appbuild.Build(ctx, a.dir, r.w.Err)
+	app, err := r.build(ctx, a.dir)
 	if ctx.Err() != nil {
 		return
 	}

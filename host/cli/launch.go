@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthos/berth/host/appbuild"
+	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hostexecuted"
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/machine/qemu"
@@ -80,7 +81,7 @@ func (l *launch) prepare(ctx context.Context, dirs []string) (monitor.Options, e
 		return o, err
 	}
 	for _, dir := range dirs {
-		app, err := appbuild.Build(ctx, dir, l.w.Err)
+		app, err := l.build(ctx, dir)
 		if err != nil {
 			return o, err
 		}
@@ -136,8 +137,18 @@ func (l *launch) spec(ctx context.Context) (s monitor.Spec, err error) {
 	if s.HostExecuted, err = hostexecuted.Load(); err != nil {
 		return s, err
 	}
-	s.Shares, err = l.shares()
-	return s, err
+	if s.Shares, err = l.shares(); err != nil {
+		return s, err
+	}
+	for _, share := range s.Shares {
+		if share.ReadOnly {
+			continue
+		}
+		if err := files.CheckOwn(share.HostDir, s.Runtime); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // find returns an app by name.

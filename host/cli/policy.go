@@ -34,7 +34,7 @@ the app may read, write and connect to, without building or starting anything.`,
 		},
 	}
 	show.Flags().BoolVar(&asJSON, "json", false, "print the compiled policy as JSON; the code's digest is zero, since nothing is built")
-	cmd.AddCommand(show)
+	cmd.AddCommand(show, newPolicyDiff(w))
 	return cmd
 }
 

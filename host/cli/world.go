@@ -34,6 +34,7 @@ const (
 	ExitNotFound = 4 // no such sandbox, app or export
 	ExitApp      = 5 // the app ran and reported an error of its own
 	ExitMachine  = 6 // nothing was started: no machine, no image, or the start was refused
+	ExitWider    = 7 // berth policy diff: the second manifest allows more
 )
 
 // failure is an error with an exit code.
@@ -100,7 +101,7 @@ Start with "berth doctor", which says what this host can enforce.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(ExitUsage, "see: "+cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(newDoctor(w), newDev(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newVersion(w))
+	root.AddCommand(newDoctor(w), newDev(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newWhy(w), newApprove(w), newVersion(w))
 	strict(root)
 	return root
 }

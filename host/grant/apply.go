@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/berthos/berth/apps/manifest"
+	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/init/policy"
 )
 
@@ -40,6 +42,21 @@ func Apply(p policy.Policy, n Narrowing) (policy.Policy, error) {
 		return policy.Policy{}, fmt.Errorf("cannot narrow app %q: none of its exports is left", p.App)
 	}
 	return out, nil
+}
+
+// Check reports what of n names nothing of p, which is a slip of the pen.
+func (n Narrowing) Check(p policy.Policy) error {
+	for _, e := range n.Exports {
+		if _, ok := p.Serves(e); !ok {
+			return hint.Errorf("it has "+strings.Join(p.AllExports(), ", "), "cannot narrow app %q: it has no export %q", p.App, e)
+		}
+	}
+	for _, dir := range n.Paths {
+		if _, err := manifest.ParseCapability("filesystem:read:" + dir); err != nil {
+			return fmt.Errorf("cannot narrow app %q: %w", p.App, err)
+		}
+	}
+	return nil
 }
 
 func (n Narrowing) exports(list []string) []string {

@@ -114,6 +114,26 @@ func (k Known) Check(folder string, p policy.Policy) (policy.Policy, error) {
 	return now, nil
 }
 
+// Permits reports whether Resolve would, and records nothing.
+func Permits(appFolder string, p policy.Policy) error {
+	folder, err := canonical(appFolder)
+	if err != nil {
+		return err
+	}
+	k, err := Look(folder, p.App)
+	if err != nil {
+		return err
+	}
+	if special := needsApproval(p); !k.There && len(special) > 0 {
+		return widening(folder, p.App, "this needs approval", special)
+	}
+	if !k.There {
+		return nil
+	}
+	_, err = k.Check(folder, p)
+	return err
+}
+
 // first records what an app was first started with. What needs approval in any
 // case does not start before.
 func (s *store) first(list manifest.Grants, folder string, p policy.Policy) (policy.Policy, []string, error) {

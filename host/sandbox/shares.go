@@ -70,6 +70,11 @@ func checkShares(in []Share) (out []share, notes []string, err error) {
 		if err := files.Check(sh.HostDir); err != nil {
 			return nil, nil, err
 		}
+		if !sh.ReadOnly {
+			if err := files.CheckOwn(sh.HostDir); err != nil {
+				return nil, nil, err
+			}
+		}
 		s := share{Share: sh, views: []view{{name: "share" + strconv.Itoa(n)}}}
 		for _, alias := range slices.Compact([]string{sh.HostDir, absolute(asked)}) {
 			if why := aliasRefused(alias); why != "" {
