@@ -218,6 +218,12 @@ func (e *enforcer) furnish(t *tree, l layout) error {
 	if err != nil {
 		return err
 	}
+	// shm_open and sem_open know no other place, and with them Python's
+	// multiprocessing and every browser.
+	shm, err := t.tmpfs("/dev/shm", uid, gid, size, inodes, option{"mode", "1777"})
+	if err != nil {
+		return err
+	}
 	canary, err := t.tmpfs(canaryDir, uid, gid, option{"size", "64k"}, option{"nr_inodes", "64"}, option{"mode", "0777"})
 	if err != nil {
 		return err
@@ -233,7 +239,7 @@ func (e *enforcer) furnish(t *tree, l layout) error {
 			return err
 		}
 	}
-	e.Grants = append(e.Grants, grant{"/scratch", kindWrite, scratch}, grant{"/proc", kindRead, proc})
+	e.Grants = append(e.Grants, grant{"/scratch", kindWrite, scratch}, grant{"/dev/shm", kindWrite, shm}, grant{"/proc", kindRead, proc})
 	return e.plainFolders(t, l)
 }
 
