@@ -14,15 +14,17 @@ type Class string
 
 // The classes.
 const (
-	Base    Class = "base"    // sockets: AF_UNIX only
-	Network Class = "network" // also TCP and UDP over IPv4 and IPv6
+	Base            Class = "base"             // sockets: AF_UNIX only
+	Network         Class = "network"          // also TCP and UDP over IPv4 and IPv6
+	Terminal        Class = "terminal"         // as base, and a controlling terminal
+	NetworkTerminal Class = "network-terminal" // both
 )
 
 // Dir is where the compiled filters lie in the root filesystem.
 const Dir = "/lib/berth/seccomp"
 
 // Classes returns every class.
-func Classes() []Class { return []Class{Base, Network} }
+func Classes() []Class { return []Class{Base, Network, Terminal, NetworkTerminal} }
 
 // AllowFile is the name in Dir of the filter that allows what is listed and
 // answers ENOSYS to the rest. It is loaded first, without logging.
@@ -70,11 +72,20 @@ func (r Rule) matches(call string, args [6]uint64) bool {
 	return r.Call == call && !slices.ContainsFunc(r.Conds, func(c Cond) bool { return !c.holds(args) })
 }
 
-// Profile is what one class may call.
+// Entry is one line of the published list: the uses of calls that get the same
+// verdict for the same reason.
+type Entry struct {
+	Verdict Verdict // Allowed or Refused
+	Rules   []Rule
+	Why     string
+}
+
+// Profile is what one class may call. Allow and Deny are the rules of Entries.
 type Profile struct {
-	Class Class
-	Allow []Rule
-	Deny  []Rule
+	Class   Class
+	Entries []Entry
+	Allow   []Rule
+	Deny    []Rule
 }
 
 // Verdict is what happens to a call.
@@ -103,27 +114,30 @@ func (p Profile) Decide(call string, args [6]uint64) Verdict {
 
 // For returns the profile of a class.
 func For(class Class) (Profile, error) {
-	p := Profile{Class: class}
-	for _, group := range []string{allowFiles, allowMemory, allowProcess, allowTime, allowSockets, allowMachine, allowLoading} {
-		p.Allow = append(p.Allow, always(group)...)
-	}
-	p.Allow = append(p.Allow, allowByArgument()...)
-	for _, group := range []string{denyMounts, denyProcess, denyKernel, denyKeys, denyRestrict} {
-		p.Deny = append(p.Deny, always(group)...)
-	}
-	p.Deny = append(p.Deny, denyByArgument()...)
-	switch class {
-	case Base:
-		p.Deny = append(p.Deny, denyFamilies(afUnix)...)
-	case Network:
-		p.Allow = append(p.Allow, allowInternet()...)
-		p.Deny = append(p.Deny, denyFamilies(afUnix, afInet, afInet6)...)
-		p.Deny = append(p.Deny, denyInternet()...)
-	default:
+	if !slices.Contains(Classes(), class) {
 		return Profile{}, fmt.Errorf("cannot find seccomp class %q: there are %v", class, Classes())
+	}
+	p := Profile{Class: class, Entries: slices.Concat(allowed(), allowedByArgument(), refused(), refusedByArgument())}
+	if class == Network || class == NetworkTerminal {
+		p.Entries = append(p.Entries, allowedInternet(), refusedFamilies(afUnix, afInet, afInet6), refusedInternet())
+	} else {
+		p.Entries = append(p.Entries, refusedFamilies(afUnix))
+	}
+	if class == Base || class == Network {
+		p.Entries = append(p.Entries, refusedTerminal())
+	}
+	for _, e := range p.Entries {
+		if e.Verdict == Allowed {
+			p.Allow = append(p.Allow, e.Rules...)
+		} else {
+			p.Deny = append(p.Deny, e.Rules...)
+		}
 	}
 	return p, nil
 }
+
+func allow(why, calls string) Entry  { return Entry{Allowed, always(calls), why} }
+func refuse(why, calls string) Entry { return Entry{Refused, always(calls), why} }
 
 // always returns an unconditional rule for each name in a list.
 func always(names string) (rules []Rule) {

@@ -90,6 +90,8 @@ func child(role string) int {
 		if err := json.NewEncoder(os.Stdout).Encode(errnos); err != nil {
 			return fail(err)
 		}
+	case "kill each":
+		return killEach(o.Calls)
 	case "kill":
 		syscall.RawSyscall(uintptr(o.Kill), 0, 0, 0)
 	case "go":
@@ -100,6 +102,48 @@ func child(role string) int {
 		return fail(syscall.Exec(o.Exec[0], o.Exec, os.Environ()))
 	}
 	return 0
+}
+
+// killEach makes each call in a process of its own and prints how each ended:
+// the signal's number, 0 for none.
+func killEach(calls []call2) int {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fail(err)
+	}
+	ends := []int{}
+	for _, c := range calls {
+		pid, err := callAlone(uintptr(c.Nr))
+		if err != 0 {
+			return fail(err)
+		}
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(int(pid), &status, 0, nil); err != nil {
+			return fail(err)
+		}
+		end := 0
+		if status.Signaled() {
+			end = int(status.Signal())
+		}
+		ends = append(ends, end)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(ends); err != nil {
+		return fail(err)
+	}
+	return 0
+}
+
+// callAlone makes one call in a child that does nothing else: of Go's runtime,
+// only the calling thread exists there.
+//
+//go:nosplit
+//go:norace
+func callAlone(nr uintptr) (pid uintptr, err syscall.Errno) {
+	pid, _, err = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if pid == 0 && err == 0 {
+		syscall.RawSyscall(nr, 0, 0, 0)
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return pid, err
 }
 
 func ask(c call2) syscall.Errno {
@@ -140,7 +184,13 @@ func variants(t *testing.T) [][][]byte {
 		t.Fatal(err)
 	}
 	base, noUnix := filtersOf(t, seccomp.Base), files[seccomp.NoUnixFile]
-	return [][][]byte{nil, base, {base[0], noUnix, base[1]}, filtersOf(t, seccomp.Network)}
+	list := [][][]byte{nil, base, {base[0], noUnix, base[1]}}
+	for _, class := range seccomp.Classes() {
+		if class != seccomp.Base {
+			list = append(list, filtersOf(t, class))
+		}
+	}
+	return list
 }
 
 func tell(t *testing.T, role string, o order) (*exec.Cmd, *bytes.Buffer, error) {
@@ -222,6 +272,39 @@ func TestKilled(t *testing.T) {
 		// ENOSYS from the filter on kernels that know nothing special about it.
 		if err != nil && !strings.Contains(out.String(), "SIGILL") && cmd.ProcessState.ExitCode() != 0 {
 			t.Errorf("number %d: %v, want SIGILL or nothing\n%s", nr, cmd.ProcessState, out)
+		}
+	}
+}
+
+// TestX32 makes every x32 call under the filters of every class, each of which
+// must end the process, and, as control, without: none may.
+func TestX32(t *testing.T) {
+	var calls []call2
+	for nr := range uint32(1024) {
+		calls = append(calls, call2{Nr: 0x40000000 | nr})
+	}
+	for _, class := range append(seccomp.Classes(), "") {
+		o := order{Calls: calls}
+		want := 0
+		if class != "" {
+			o.Filters, want = filtersOf(t, class), int(unix.SIGSYS)
+		} else {
+			// Some would do what they are for where the kernel has x32: the
+			// control makes one that harms nobody, and one that is none.
+			o.Calls = []call2{{Nr: 0x40000000 | unix.SYS_GETPID}, {Nr: 0x40000000 | 1023}}
+		}
+		_, out, err := tell(t, "kill each", o)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var ends []int
+		if err := json.Unmarshal(out.Bytes(), &ends); err != nil || len(ends) != len(o.Calls) {
+			t.Fatalf("%v: %d ends, want %d", err, len(ends), len(o.Calls))
+		}
+		for i, end := range ends {
+			if end != want {
+				t.Errorf("class %q: number %#x: signal %d, want %d", class, o.Calls[i].Nr, end, want)
+			}
 		}
 	}
 }
