@@ -21,11 +21,20 @@ import (
 type App struct {
 	Policy []byte // the bytes of policy.Encode
 	// Code: exactly one of the three.
-	InRoot  bool   // the app of this name in the verified root file system
+	InRoot  bool   // the app of this name in the verified root file system, or of the name Code
 	CodeDir string // a folder, packed at start
 	Image   []byte // an app image
+	Code    string // with InRoot: the app of the root whose code it is; "": its own
 	// ReadyMillis bounds the time from start to ready; 0: the guest's default.
 	ReadyMillis int64
+}
+
+// rootName is the name of an app's code in the root file system.
+func (a App) rootName(name string) string {
+	if a.Code != "" {
+		return a.Code
+	}
+	return name
 }
 
 // name is the app's name as far as it can be read.

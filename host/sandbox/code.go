@@ -22,7 +22,7 @@ func (s *Sandbox) codeDigest(name string, a App) (string, error) {
 		return "sha256:" + hex.EncodeToString(sum[:]), nil
 	}
 	for _, have := range s.o.Image.Index.Apps {
-		if have.Name == name {
+		if have.Name == a.rootName(name) {
 			return have.Code, nil
 		}
 	}
@@ -38,7 +38,7 @@ func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error
 		return start, err
 	}
 	if spec.InRoot {
-		start.CodeDir = "/apps/" + spec.policy.App
+		start.CodeDir = "/apps/" + spec.rootName(spec.policy.App)
 		return start, nil
 	}
 	stream, err := s.session.OpenStream(link.StreamHeader{

@@ -48,6 +48,7 @@ var table = []rule{
 	{dir: "init/cmd/init", guest: true, internal: []string{"init/boot"}, external: []string{xsys}},
 	{dir: "init/cmd/agent-init", guest: true, internal: []string{"init/sandbox"}, external: []string{xsys}},
 	{dir: "sdk/go", guest: true, internal: []string{"sdk/protocol"}, external: []string{schema, xsys}},
+	{dir: "apps/attack", guest: true, internal: []string{"init/sandbox/probe", "sdk/protocol"}, external: []string{xsys}},
 	{dir: "apps/filesystem", guest: true, internal: []string{"sdk/go", "sdk/protocol"},
 		external: []string{xsys, "github.com/bmatcuk/doublestar/v4", "github.com/rogpeppe/go-internal/diff"}},
 
@@ -73,6 +74,7 @@ var table = []rule{
 	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "host/syscalls", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
 	{dir: "host/sandbox/choose", internal: []string{"host/hint", "host/machine", "host/image", "host/sandbox", "apps/appimage", "init/policy"}, external: []string{xsys}},
 	{dir: "host/monitor", internal: []string{"host/hint", "host/term", "host/control", "host/image", "host/machine", "host/sandbox", "apps/appimage", "init/link", "init/policy"}, external: []string{xsys, landlock, "kernel.org/pub/linux/libs/security/libcap/psx"}},
+	{dir: "host/attack", internal: []string{"host/hint", "host/image", "host/machine", "host/sandbox", "init", "sdk/protocol"}, external: []string{xsys}},
 	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
 	{dir: "host/berth", internal: []string{"host"}},
 }

@@ -21,6 +21,14 @@ type Victim struct {
 	Tmp     string `json:"tmp"`     // its /tmp
 }
 
+// neighbourPort is the port of a victim in a sandbox.
+const neighbourPort = 47101
+
+// Neighbour is the victim that a sandbox holds under a token.
+func Neighbour(token string) Victim {
+	return Victim{Token: token, Port: neighbourPort, Scratch: "/scratch", Shared: "/workspace/victim", Tmp: "/tmp"}
+}
+
 // Hold takes everything of a victim and keeps it until the process ends.
 func (v Victim) Hold() error {
 	listen := func(family int, at unix.Sockaddr) error {

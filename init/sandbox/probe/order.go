@@ -36,6 +36,7 @@ const (
 	argNothing = "probe-nothing"
 	argMount   = "probe-mount"
 	argBetween = "probe-between" // followed by arguments: executes them and waits
+	argHold    = "probe-hold"    // followed by a token and a Victim: holds it until its input ends
 	argLeave   = "probe-leave"   // followed by arguments: executes them and does not
 )
 
@@ -55,6 +56,17 @@ func Maybe(args []string, out io.Writer) (code int, ok bool) {
 		cmd := start(rest, out)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		return fine(cmd.Start()), true
+	case argHold:
+		var v Victim
+		if len(rest) != 2 || json.Unmarshal([]byte(rest[1]), &v) != nil {
+			return fine(errors.New("cannot hold: no victim")), true
+		}
+		if err := v.Hold(); err != nil {
+			return fine(err), true
+		}
+		fmt.Fprintln(out, "held")
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return fine(err), true
 	case argOrder:
 		var o Order
 		if len(rest) != 1 || json.Unmarshal([]byte(rest[0]), &o) != nil {
@@ -72,6 +84,15 @@ func (o Order) Args() []string {
 		return nil
 	}
 	return []string{argOrder, string(raw)}
+}
+
+// Args are the arguments that make a program hold a victim.
+func (v Victim) Args() []string {
+	raw, err := json.Marshal(v)
+	if err != nil { // of strings and numbers: it can be encoded
+		return nil
+	}
+	return []string{argHold, v.Token, string(raw)}
 }
 
 func fine(err error) int {

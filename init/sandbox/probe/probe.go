@@ -40,6 +40,7 @@ type World struct {
 	Read   string `json:"read"`   // granted for reading
 	Out    string `json:"out"`    // in the same share, not granted
 	Canary string `json:"canary"` // of the app's own, not granted
+	Code   string `json:"code"`   // a file of the app's code
 	User   bool   `json:"user"`   // an ordinary user's machine, with one uid
 	ABI    int    `json:"abi"`    // of the kernel's Landlock
 	Victim Victim `json:"victim"` // another app, if there is one
@@ -47,7 +48,7 @@ type World struct {
 
 // Inside is the world of an app to which a sandbox gave these folders.
 func Inside(user bool, abi int) World {
-	return World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary", User: user, ABI: abi}
+	return World{Write: "/workspace/rw", Read: "/workspace/ro", Out: "/workspace/out", Canary: "/run/canary", Code: "/app/data", User: user, ABI: abi}
 }
 
 // Probe is one attack. Run returns nil if it succeeded, having made sure of the

@@ -95,8 +95,8 @@ func trees(w World) []Probe {
 			var st unix.Stat_t
 			return unix.Stat("/sbin/agent-init", &st)
 		}},
-		{ID: "FS-31", What: "write to the app's own code", Blocks: []string{"fs.write_file"}, On: "data", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(World, string) error {
-			return openClose("/app/data", unix.O_WRONLY)
+		{ID: "FS-31", What: "write to the app's own code", Blocks: []string{"fs.write_file"}, On: "/", Layers: []Layer{{readOnly}, {landlock}}, Want: refused, Run: func(w World, _ string) error {
+			return openClose(w.Code, unix.O_WRONLY)
 		}},
 		{ID: "FS-32", What: "create in the root", Blocks: []string{"fs.make_reg"}, On: "/", Layers: rootFolder, Want: refused, Run: func(w World, id string) error {
 			return overwrite("/"+id, unix.O_CREAT|unix.O_WRONLY)
