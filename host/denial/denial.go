@@ -6,6 +6,7 @@ package denial
 import (
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/berthos/berth/init/policy"
@@ -39,12 +40,15 @@ type Refusal struct {
 
 // Context is what an explanation needs besides the error.
 type Context struct {
-	Policy   policy.Policy
-	Digest   string // hex sha256 of the policy's bytes
-	Manifest string // where the manifest is, for the fix
+	Policy   policy.Policy // of the process that was refused
+	Worker   string        // which one that is, if not the app's main process
+	Digest   string        // hex sha256 of the policy's bytes
+	Manifest string        // where the manifest is, for the fix
 	Shares   []Share
 	Records  Records
 	Refused  []Refusal // while the call ran
+	// Readlink reads a symbolic link of a share; nil: links are not followed.
+	Readlink func(s Share, rel string) (target string, ok bool)
 	// HostExecuted reports whether hosts execute what is at a place below a
 	// share, so that the share refuses changes there; nil: no place is such.
 	HostExecuted func(rel string) bool
@@ -115,26 +119,56 @@ func (c Context) about(e protocol.Error) protocol.Error {
 func (c Context) access(e protocol.Error) Denial {
 	guest := c.guestPath(e.Path)
 	d := Denial{Denied: call(e)}
+	m, recorded := c.tied(e)
+	if recorded && m.place != "" && m.place != guest {
+		guest = m.place
+		d.Denied += ", which leads to " + quote(guest)
+	}
 	grant, granted := policy.Covers(c.Policy, guest, false)
 	switch {
-	case granted && !c.recorded(e) && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
+	case granted && !recorded && (grant.Access == policy.Write || e.Access != protocol.AccessWrite):
 		d.By = "the permissions of the file or its folder on the host, or of a place to which a symbolic link on this path leads (" + string(Inferred) + ")"
 		d.Rule = fmt.Sprintf("filesystem:%s:%s covers %s itself; the manifest is not what refused", grant.Access, grant.Path, quote(e.Path))
 		d.Fix = "the owner of the folder may change its permissions, or the link; retrying will not help"
 	case granted && grant.Access == policy.Write:
 		d.By = c.landlock(e)
-		d.Rule = fmt.Sprintf("filesystem:write:%s covers %s, but no scope carries this right", grant.Path, quote(e.Path))
-		d.Fix = "none available: no manifest line allows it"
+		d.Rule = fmt.Sprintf("filesystem:write:%s covers %s, but no scope carries this right", grant.Path, quote(guest))
+		d.Fix = "none available: " + because(m.record)
 	case granted:
 		d.By = c.landlock(e)
-		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(e.Path))
-		d.Fix = c.add(policy.Write, guest)
+		d.Rule = fmt.Sprintf("filesystem:read:%s covers %s for reading only", grant.Path, quote(guest))
+		d.Fix = c.fix(e, policy.Write, guest)
 	default:
 		d.By = c.landlock(e)
 		d.Rule = fmt.Sprintf("no %s capability covers %s", wanted(e), quote(path.Dir(guest)))
-		d.Fix = c.add(policy.Access(e.Access), guest)
+		d.Fix = c.fix(e, policy.Access(e.Access), guest)
 	}
 	return d
+}
+
+// because says why no line allows what a record is about.
+func because(r Record) string {
+	if n := Needed(r.Blockers, r.Object); n.Because != "" {
+		return n.Because
+	}
+	return "no manifest line allows it"
+}
+
+// fix words the fix by the kernel's record, which knows what was wanted, or else
+// by what the app says.
+func (c Context) fix(e protocol.Error, access policy.Access, guest string) string {
+	m, ok := c.tied(e)
+	if !ok {
+		return c.add(access, guest)
+	}
+	switch n := Needed(m.record.Blockers, c.guestPath(m.record.Object)); {
+	case n.Capability != "":
+		return c.mayAdd(strconv.Quote(n.Capability))
+	case n.Because == noFix:
+		return ""
+	default:
+		return "none available: " + n.Because
+	}
 }
 
 // readOnly explains EROFS, which the kernel answers before it asks Landlock.
@@ -164,12 +198,30 @@ func (c Context) readOnly(e protocol.Error) Denial {
 	return d
 }
 
+// notPermitted explains EPERM: of the system call filter, of Landlock for what
+// is no file, or of a capability that an app never has.
 func (c Context) notPermitted(e protocol.Error) Denial {
-	d := Denial{Denied: call(e)}
-	d.By = fmt.Sprintf("the kernel: system call filter %q or a missing capability of app %q, %s, policy sha256 %s", c.Policy.Class, c.Policy.App, c.filterEvidence(), short(c.Digest))
-	d.Rule = "no capability grants this operation"
-	d.Fix = "none available: no manifest line allows it"
+	d := Denial{Denied: call(e), Rule: "no capability grants this operation", Fix: "none available: no manifest line allows it"}
+	m, recorded := c.tied(e)
+	switch {
+	case recorded && len(m.record.Blockers) > 0:
+		d.By = c.landlock(e)
+		d.Fix = "none available: " + because(m.record)
+	case recorded:
+		d.By = fmt.Sprintf("the kernel: system call filter %q of %s, %s, policy sha256 %s", c.Policy.Class, c.who(), c.evidence(e), short(c.Digest))
+		d.Rule = fmt.Sprintf("%s is dangerous in this way and refused to every app of class %s", quote(m.record.call()), c.Policy.Class)
+	default:
+		d.By = fmt.Sprintf("the kernel: system call filter %q or a missing capability of %s, %s, policy sha256 %s", c.Policy.Class, c.who(), c.evidence(e), short(c.Digest))
+	}
 	return d
+}
+
+// who names the app and, if it is none of its main process, the worker.
+func (c Context) who() string {
+	if c.Worker == "" {
+		return fmt.Sprintf("app %q", c.Policy.App)
+	}
+	return fmt.Sprintf("app %q, worker %q", c.Policy.App, c.Worker)
 }
 
 // crossDevice explains EXDEV: a link or rename between two granted folders,
@@ -183,33 +235,36 @@ func (c Context) crossDevice(e protocol.Error) (Denial, bool) {
 }
 
 func (c Context) landlock(e protocol.Error) string {
-	return fmt.Sprintf("the kernel: Landlock domain of app %q, %s, policy sha256 %s", c.Policy.App, c.evidence(e), short(c.Digest))
+	return fmt.Sprintf("the kernel: Landlock domain of %s, %s, policy sha256 %s", c.who(), c.evidence(e), short(c.Digest))
 }
 
-// add words the fix, or returns "" where no scope may name the place.
+// add words the fix for a path, or returns "" where no scope may name it. The
+// scope is the narrowest folder that would do.
 func (c Context) add(access policy.Access, guest string) string {
-	scope := scopeFor(guest)
-	if policy.Below(guest, "/app") {
-		return "none available: an app cannot change its own code"
+	folder := path.Dir(guest)
+	if guest == "/workspace" || guest == "/tmp" {
+		folder = guest
 	}
-	if scope == "" {
+	switch n := neededScope(access, folder); {
+	case n.Because == noFix:
 		return ""
+	case n.Capability == "":
+		return "none available: " + n.Because
 	}
 	if access != policy.Read && access != policy.Write { // the app did not say what for
-		return fmt.Sprintf("the owner of this sandbox may add \"filesystem:read:%[1]s\", or to write \"filesystem:write:%[1]s\", to %[2]s and start it again; retrying will not help", scope, c.Manifest)
+		return c.mayAdd(fmt.Sprintf("\"filesystem:read:%[1]s\", or to write \"filesystem:write:%[1]s\",", folder))
 	}
-	return fmt.Sprintf("the owner of this sandbox may add \"filesystem:%s:%s\" to %s and start it again; retrying will not help", access, scope, c.Manifest)
+	return c.mayAdd(fmt.Sprintf("\"filesystem:%s:%s\"", access, folder))
 }
 
-// scopeFor returns the folder that a scope would have to name: the first level
-// below a place that scopes may name, or "".
-func scopeFor(guest string) string {
-	for _, root := range []string{"/workspace", "/tmp"} {
-		if policy.Below(guest, root) {
-			return root
-		}
+// mayAdd speaks to the owner of the manifest. What a worker may do is said
+// beside its exports, and within what the app may.
+func (c Context) mayAdd(lines string) string {
+	at := c.Manifest
+	if c.Worker != "" {
+		at = fmt.Sprintf("the capabilities of export %q (and of the app) in %s", c.Worker, c.Manifest)
 	}
-	return ""
+	return fmt.Sprintf("the owner of this sandbox may add %s to %s and start it again; retrying will not help", lines, at)
 }
 
 // guestPath turns what the app named into the canonical path below /workspace:

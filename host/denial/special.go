@@ -2,43 +2,79 @@ package denial
 
 import (
 	"fmt"
-	"net"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/berthos/berth/host/syscalls"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
 )
 
-// network explains a refused connect or bind: the object is an address.
+// network explains a refused connect, send or bind. The port is in the address
+// that the app names, else in the kernel's record.
 func (c Context) network(e protocol.Error) (Denial, bool) {
 	if e.Errno != "EACCES" && e.Errno != "EPERM" {
 		return Denial{}, false
 	}
-	verb, ports := "connect", c.Policy.Connect
-	switch e.Op {
-	case "dial", "connect", "sendto", "sendmsg":
-	case "listen", "bind":
-		verb, ports = "bind", c.Policy.Bind
-	default:
+	verbs := verbsOf(e.Op)
+	port, ok := c.portOf(e)
+	if len(verbs) == 0 || !ok {
 		return Denial{}, false
 	}
-	_, name, err := net.SplitHostPort(e.Path)
-	if err != nil {
-		return Denial{}, false
-	}
-	port, err := strconv.ParseUint(name, 10, 16)
-	if err != nil || slices.Contains(ports, uint16(port)) {
-		return Denial{}, false
-	}
-	d := Denial{Denied: call(e), By: c.landlock(e), Rule: fmt.Sprintf("no network:%s capability covers port %d", verb, port)}
+	d := Denial{Denied: call(e), By: c.landlock(e)}
 	if e.Errno == "EPERM" {
 		d.By = c.notPermitted(e).By
 	}
-	d.Fix = fmt.Sprintf("the owner of this sandbox may add \"network:%s:%d\" to %s and start it again; retrying will not help", verb, port, c.Manifest)
+	var lines []string
+	for _, verb := range verbs {
+		granted := c.Policy.Connect
+		if verb == "bind" {
+			granted = c.Policy.Bind
+		}
+		if slices.Contains(granted, port) {
+			return Denial{}, false
+		}
+		lines = append(lines, fmt.Sprintf("\"network:%s:%d\"", verb, port))
+	}
+	d.Rule = fmt.Sprintf("no network:%s capability covers port %d", strings.Join(verbs, " or network:"), port)
+	d.Fix = c.mayAdd(strings.Join(lines, ", or to listen "))
+	if port == 0 {
+		d.Fix = "none available: a capability names one port"
+	}
 	return d, true
+}
+
+// verbsOf lists which capabilities a call is about. A socket that may not even
+// be made does not say what for.
+func verbsOf(op string) []string {
+	switch op {
+	case "dial", "connect", "sendto", "sendmsg", "sendmmsg":
+		return []string{"connect"}
+	case "listen", "bind":
+		return []string{"bind"}
+	case "socket":
+		return []string{"connect", "bind"}
+	}
+	return nil
+}
+
+func (c Context) portOf(e protocol.Error) (uint16, bool) {
+	if _, port, ok := splitPort(e.Path); ok {
+		return port, true
+	}
+	var found []uint16
+	for _, r := range c.Records.List {
+		if len(r.Blockers) > 0 && strings.HasPrefix(r.Blockers[0], "net.") && syscalls.Same(e.Op, r.call()) {
+			if _, port, ok := splitPort(r.Object); ok && !slices.Contains(found, port) {
+				found = append(found, port)
+			}
+		}
+	}
+	if len(found) != 1 {
+		return 0, false // none, or not known which
+	}
+	return found[0], true
 }
 
 // byName explains a change that the share refused because of the name: a
@@ -73,7 +109,7 @@ func (c Context) byName(e protocol.Error) (Denial, bool) {
 // elsewhere explains a change that the file server refused under a name that
 // the app did not say: a link on the path led there, or it was a rename.
 func (c Context) elsewhere(e protocol.Error, share Share, grant policy.Path) (Denial, bool) {
-	if e.Errno != "EACCES" || c.recorded(e) {
+	if _, recorded := c.tied(e); recorded || e.Errno != "EACCES" {
 		return Denial{}, false
 	}
 	for _, r := range c.Refused {
