@@ -125,6 +125,30 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 			<-tick
 		}
 	},
+	// kill-monitor NAME kills the process that holds a long-lived sandbox.
+	"kill-monitor": func(ts *testscript.TestScript, neg bool, args []string) {
+		root, err := runtimedir.Open(runtimedir.Search{Getenv: ts.Getenv})
+		ts.Check(err)
+		clients, found, _, err := control.Find(context.Background(), root.Sandboxes())
+		ts.Check(err)
+		for i, d := range found {
+			if d.Name == args[0] {
+				pid, err := clients[i].PID(context.Background())
+				ts.Check(err)
+				if pid != d.PID {
+					ts.Fatalf("the monitor says it is pid %d, the kernel says %d", d.PID, pid)
+				}
+				// The monitor holds the lock of the name as long as it lives.
+				lock, err := os.Open(filepath.Join(root.Path(), "os", args[0]+".lock"))
+				ts.Check(err)
+				defer lock.Close()
+				ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+				ts.Check(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+				return
+			}
+		}
+		ts.Fatalf("no sandbox %s", args[0])
+	},
 	// answers APP EXPORT WORD calls until the answer contains WORD.
 	"answers": func(ts *testscript.TestScript, neg bool, args []string) {
 		var out bytes.Buffer

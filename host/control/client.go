@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/berthos/berth/init/link"
@@ -141,6 +142,27 @@ func (c Client) Why(ctx context.Context, app string) error {
 		return err
 	}
 	return ErrGone
+}
+
+// PID is the process that made the socket, as the kernel has it.
+func (c Client) PID(ctx context.Context) (int, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("cannot reach the sandbox: %w", err)
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *syscall.Ucred
+	ctrlErr := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(ctrlErr, err); err != nil {
+		return 0, fmt.Errorf("cannot ask who serves the sandbox: %w", err)
+	}
+	return int(cred.Pid), nil
 }
 
 // Stop ends a long-lived sandbox and returns when nobody serves it any more.

@@ -12,12 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/image"
 	"github.com/berthos/berth/host/machine"
+	"github.com/berthos/berth/host/machine/keeper"
 	"github.com/berthos/berth/host/machine/native"
 	"github.com/berthos/berth/host/machine/qemu"
 	"github.com/berthos/berth/host/machine/runtimedir"
@@ -42,7 +41,10 @@ const (
 // Main is the whole life of a monitor. The program calls it when its first
 // argument is Arg, and exits with the result.
 func Main(h Hooks) int {
-	unix.CloseOnExec(fdParent)
+	if err := keeper.CloseFrom(fdParent); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	f := os.NewFile(fdParent, "parent")
 	conn, err := net.FileConn(f)
 	if err != nil {
