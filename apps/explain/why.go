@@ -37,12 +37,12 @@ type Question struct {
 // Answer says whether it may, and what decides.
 type Answer struct {
 	Allowed bool   `json:"allowed"`
-	Object  string `json:"object"`         // in its canonical form
-	By      string `json:"by"`             // the layer that decides
-	Line    string `json:"line,omitempty"` // the capability that allows it, as in the manifest
-	Note    string `json:"note,omitempty"` // what else decides
-	Fix     string `json:"fix,omitempty"`  // the capability that would allow it
-	NoFix   string `json:"no_fix,omitempty"`
+	Object  string `json:"object"`           // in its canonical form
+	By      string `json:"by"`               // the layer that decides
+	Line    string `json:"line,omitempty"`   // the capability that allows it, as in the manifest
+	Note    string `json:"note,omitempty"`   // what else decides
+	Fix     string `json:"fix,omitempty"`    // the capability that would allow it
+	Advice  string `json:"advice,omitempty"` // without one: what the owner can do instead, or why nothing
 }
 
 // Sandbox is what an answer depends on besides the policy. The zero value is a
@@ -150,22 +150,24 @@ func (w why) file(op Op, name string) Answer {
 		return a
 	}
 	if share, ok := w.share(name); ok && share.Excluded != nil && share.Excluded(rel(share, name)) {
-		return Answer{By: "the shared folder: this name is excluded, it does not exist for the app", NoFix: "start the sandbox without --exclude for it"}
+		return Answer{By: "the shared folder: this name is excluded, it does not exist for the app", Advice: "the owner of this sandbox may start it without --exclude for it"}
 	}
 	if op == Exec {
-		return Answer{By: "Landlock: only what lies in /app may be executed; what is mounted elsewhere is noexec", NoFix: "put the program into the app"}
+		return Answer{By: "Landlock: only what lies in /app may be executed; what is mounted elsewhere is noexec", Advice: noExec}
 	}
 	grant, ok := policy.Covers(w.p, name, op == Write)
 	switch {
 	case !ok:
 		return w.notGranted(op, name, grant)
 	case w.beside(name):
-		return Answer{By: "the mount tree: only the shared folders exist in " + w.held(name), NoFix: "name a path below one of them, or share another folder"}
+		return Answer{By: "the mount tree: only the shared folders exist in " + w.held(name), Advice: "name a path below one of them; the owner of this sandbox may share another folder"}
 	case op == Write:
 		return w.write(name, grant)
 	}
 	return Answer{Allowed: true, By: "Landlock and the mount tree, by the manifest", Line: capability(grant), Note: hostDecides}
 }
+
+const noExec = "none: only what is part of the app can be executed; the app's author may put the program into it"
 
 const hostDecides = "the file's own permissions on the host count as well"
 
@@ -174,9 +176,9 @@ func (w why) write(name string, grant policy.Path) Answer {
 	share, shared := w.share(name)
 	switch {
 	case shared && share.ReadOnly:
-		return Answer{By: "the shared folder is mounted read-only", NoFix: "start the sandbox without :ro"}
+		return Answer{By: "the shared folder is mounted read-only", Advice: "the owner of this sandbox may start it without :ro"}
 	case shared && w.in.HostExecuted != nil && w.in.HostExecuted(rel(share, name)):
-		return Answer{By: "the shared folder: programs of the host execute or obey what has this name", NoFix: "host_executed in the manifest, with the owner's approval"}
+		return Answer{By: "the shared folder: programs of the host execute or obey what has this name", Advice: "the owner of this sandbox may add the name to host_executed in the manifest and approve it"}
 	}
 	return Answer{Allowed: true, By: "Landlock and the mount tree, by the manifest", Line: capability(grant), Note: hostDecides}
 }
@@ -184,7 +186,7 @@ func (w why) write(name string, grant policy.Path) Answer {
 // notGranted explains a place that no capability covers for op.
 func (w why) notGranted(op Op, name string, grant policy.Path) Answer {
 	fix, none := fixFor(op, name)
-	a := Answer{Fix: fix, NoFix: none}
+	a := Answer{Fix: fix, Advice: none}
 	switch {
 	case grant.Path != "":
 		a.By = "the mount tree and Landlock: a read scope is mounted read-only"
@@ -216,8 +218,12 @@ func (w why) baseline(op Op, name string, place policy.Place) Answer {
 	if policy.Below(name, "/proc/1") {
 		a.Allowed, a.By = false, "the mount tree: /proc shows the app's own processes, and this is the one that guards it"
 	}
-	if !a.Allowed {
-		a.NoFix = "no capability changes the baseline"
+	switch {
+	case a.Allowed:
+	case op == Exec:
+		a.Advice = noExec
+	default:
+		a.Advice = "none: no capability changes the baseline"
 	}
 	return a
 }
@@ -239,7 +245,7 @@ func fixFor(op Op, name string) (fix, none string) {
 			return fmt.Sprintf("filesystem:%s:%s", op, name), ""
 		}
 	}
-	return "", "a filesystem scope may only name /workspace, /context, /tmp, /app"
+	return "", "none: a filesystem scope may only name /workspace, /context, /tmp, /app"
 }
 
 // above reports whether something that exists for the app lies below name.
@@ -300,7 +306,7 @@ func (w why) port(q Question) (Answer, error) {
 	switch {
 	case outside:
 		a.Object, a.Line = q.Object, ""
-		a.By, a.NoFix = "the network namespace: it holds nothing but the app's own loopback", "this version of berth has no way out of a sandbox"
+		a.By, a.Advice = "the network namespace: it holds nothing but the app's own loopback", "none: this version of berth has no way out of a sandbox"
 	case slices.Contains(granted, port):
 		a.Allowed, a.By, a.Note = true, "Landlock and the system call filter, by the manifest", "TCP and UDP, on the app's own loopback, where only its own processes are"
 	case w.p.Class == policy.ClassBase || w.p.Class == policy.ClassTerminal:
@@ -337,7 +343,7 @@ func (w why) call(object string) (Answer, error) {
 	}
 	a := Answer{Object: object}
 	if app == w.p.App {
-		a.By, a.NoFix = "Berth: an app does not call itself through the sandbox", "it calls the function itself"
+		a.By, a.Advice = "Berth: an app does not call itself through the sandbox", "none: it calls the function itself"
 		return a, nil
 	}
 	for _, i := range w.p.Invoke {

@@ -237,7 +237,7 @@ func (s subject) words(q explain.Question, a explain.Answer) []string {
 	case a.Fix != "":
 		lines = append(lines, fmt.Sprintf("fix: the owner of this sandbox may add %q to %s and approve it", a.Fix, visible(s.file)))
 	default:
-		lines = append(lines, "fix: none: "+a.NoFix)
+		lines = append(lines, "fix: "+a.Advice)
 	}
 	return lines
 }
