@@ -5,6 +5,7 @@
 //	berth rpc APP --export E --input J    call an export
 //	berth logs APP                        follow what an app prints
 //	berth image list|verify               the guest image
+//	berth test --attack                   attack a sandbox and say what held
 //	berth policy show [DIR]               what a manifest allows
 //
 // Results go to stdout, everything for people to stderr. Exit codes are those
@@ -19,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthos/berth/host/attack"
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/machine/stub"
 	"github.com/berthos/berth/host/monitor"
@@ -35,6 +37,9 @@ func main() { os.Exit(run(os.Args)) }
 
 func run(args []string) int {
 	if code, ok := stub.Maybe(args); ok {
+		return code
+	}
+	if code, ok := attack.Maybe(args); ok {
 		return code
 	}
 	if len(args) > 1 && args[1] == monitor.Arg {

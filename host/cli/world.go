@@ -101,7 +101,7 @@ Start with "berth doctor", which says what this host can enforce.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(ExitUsage, "see: "+cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(newDoctor(w), newDev(w), newOS(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newWhy(w), newApprove(w), newVersion(w))
+	root.AddCommand(newDoctor(w), newDev(w), newOS(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newWhy(w), newApprove(w), newTest(w), newVersion(w))
 	strict(root)
 	return root
 }

@@ -1,0 +1,197 @@
+package attack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthos/berth/host/sandbox"
+	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/sandbox/probe"
+	"golang.org/x/sys/unix"
+)
+
+// attempt is one order carried out in the sandbox.
+type attempt struct {
+	results map[string]probe.Result
+	denials sandbox.Denials
+	changed map[string]bool
+}
+
+// from attacks from one position and judges. Where the kernel's records are
+// read, each probe of the first position is a call of its own, so that its
+// records are nobody else's.
+func (r *run) from(ctx context.Context, at probe.Position) error {
+	var probes []probe.Probe
+	for _, p := range probe.All(r.world) {
+		if why := r.leftOut(p); why != "" {
+			if at == probe.Main {
+				r.report.add(Outcome{Probe: describe(p), Position: at, Verdict: NotRun, Detail: why})
+			}
+			continue
+		}
+		if r.wanted(p.Group()) && at.Does(p) {
+			probes = append(probes, p)
+		}
+	}
+	if len(probes) == 0 {
+		return nil
+	}
+	r.o.Log("attacking from position %s: %d probes", at, len(probes))
+	if !r.records || at != probe.Main {
+		return r.together(ctx, attacker, at, probes)
+	}
+	for _, p := range probes {
+		if err := r.together(ctx, attacker, at, []probe.Probe{p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cross attacks the victim from its rival.
+func (r *run) cross(ctx context.Context) error {
+	w := r.world
+	w.Victim = probe.Neighbour(r.field.token)
+	probes := w.Cross()
+	if !r.wanted(probes[0].Group()) {
+		return nil
+	}
+	r.world = w
+	r.o.Log("attacking another app: %d probes", len(probes))
+	return r.together(ctx, rival, probe.Main, probes)
+}
+
+func (r *run) wanted(group string) bool {
+	return len(r.o.Groups) == 0 || slices.Contains(r.o.Groups, group)
+}
+
+// leftOut says why a probe can not be tried here.
+func (r *run) leftOut(p probe.Probe) string {
+	if p.ID == "FS-15o" && !r.field.devices {
+		return "this user can not make the device node that it opens"
+	}
+	return ""
+}
+
+func (r *run) together(ctx context.Context, app string, at probe.Position, probes []probe.Probe) error {
+	a, err := r.attempt(ctx, app, at, probes)
+	if err != nil {
+		return fmt.Errorf("cannot attack from position %s: %w", at, err)
+	}
+	for _, p := range probes {
+		r.report.add(r.judge(p, at, a))
+	}
+	return nil
+}
+
+func (r *run) attempt(ctx context.Context, app string, at probe.Position, probes []probe.Probe) (a attempt, err error) {
+	before, err := r.field.state()
+	if err != nil {
+		return a, err
+	}
+	order := probe.Order{At: at, World: r.world}
+	if at == restarted {
+		order.At = probe.Main
+	}
+	for _, p := range probes {
+		order.IDs = append(order.IDs, p.ID)
+	}
+	since := time.Now()
+	input, err := json.Marshal(map[string]any{"order": order})
+	if err != nil {
+		return a, err
+	}
+	out, err := r.sb.Call(ctx, sandbox.CallRequest{App: app, Export: "attack", Input: input})
+	if err != nil {
+		return a, err
+	}
+	var list []probe.Result
+	if err := json.Unmarshal(out, &list); err != nil {
+		return a, fmt.Errorf("the attack app answered what is no result: %w", err)
+	}
+	a.results = map[string]probe.Result{}
+	for _, res := range list {
+		a.results[res.ID] = res
+	}
+	if a.denials, err = r.sb.Denials(ctx, app, since); err != nil {
+		return a, err
+	}
+	after, err := r.field.state()
+	if err != nil {
+		return a, err
+	}
+	a.changed = changed(before, after)
+	return a, nil
+}
+
+// judge says what came of one probe.
+func (r *run) judge(p probe.Probe, at probe.Position, a attempt) Outcome {
+	res, ran := a.results[p.ID]
+	o := Outcome{Probe: describe(p), Position: at, Verdict: Refused, Detail: res.Error, Errno: unix.ErrnoName(res.Errno)}
+	if c, ok := r.controls[p.ID]; ok {
+		o.Control = c.String()
+	}
+	switch {
+	case !ran:
+		o.Verdict, o.Detail = Broken, "it did not answer"
+	case p.Must && res.Error != "":
+		o.Verdict = FalseDenial
+	case p.Must:
+		o.Verdict = Worked
+	case res.Error == "":
+		o.Verdict, o.Detail = Succeeded, "it was not refused"
+	case a.changed[p.ID]:
+		o.Verdict, o.Detail = Succeeded, "it was refused, and its files changed"
+	case slices.Contains(p.Absent, res.Errno) && !slices.Contains(p.Want, res.Errno):
+		o.Verdict = Absent
+	case !slices.Contains(p.Want, res.Errno):
+		o.Verdict, o.Detail = Broken, fmt.Sprintf("refused with %q, which is not among what was promised", res.Error)
+	case r.records && len(r.o.Ablate) == 0:
+		r.evidence(p, a, &o)
+	}
+	return o
+}
+
+// evidence looks for the kernel's record of a denial by Landlock.
+func (r *run) evidence(p probe.Probe, a attempt, o *Outcome) {
+	byLandlock := o.Errno == "EACCES" || o.Errno == "EXDEV"
+	if !byLandlock || p.Silent != "" {
+		return
+	}
+	rec, err := find(p, a.denials)
+	if err != nil {
+		o.Verdict, o.Detail = NoRecord, err.Error()
+		return
+	}
+	o.Record = strings.Join(rec.Blockers, ",") + " " + rec.Path + rec.Object
+}
+
+// find returns the record of what a probe did: one of its rights, on its object.
+func find(p probe.Probe, d sandbox.Denials) (link.DenialRecord, error) {
+	if len(p.Blocks) == 0 {
+		return link.DenialRecord{}, errors.New("refused as Landlock does, which the probe does not expect")
+	}
+	on := p.On
+	if on == "" {
+		on = p.ID
+	}
+	var seen []string
+	suppressed := uint64(0)
+	for _, rec := range d.Records {
+		suppressed += rec.Suppressed + rec.Lost
+		if rec.Seccomp || len(rec.Blockers) == 0 {
+			continue
+		}
+		hit := slices.ContainsFunc(rec.Blockers, func(b string) bool { return slices.Contains(p.Blocks, b) })
+		if hit && strings.Contains(rec.Path+rec.Object, on) {
+			return rec, nil
+		}
+		seen = append(seen, strings.Join(rec.Blockers, ",")+" "+rec.Path+rec.Object)
+	}
+	return link.DenialRecord{}, fmt.Errorf("the kernel's record is missing: want %v on …%s…, there are %q, %d suppressed or lost, complete: %v", p.Blocks, on, seen, suppressed, d.Complete)
+}
