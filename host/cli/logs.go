@@ -18,9 +18,9 @@ func newLogs(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs APP",
 		Short: "Follow what an app prints",
-		Long: `Follows the stdout and stderr of an app, and the guest's own log, until the
-sandbox ends, beginning with the last lines before. Lines that were lost are
-counted.`,
+		Long: `Follows the stdout and stderr of an app, what the kernel denied it (where its
+records are read), and the guest's own log, until the sandbox ends, beginning
+with the last lines before. Lines that were lost are counted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return logs(cmd.Context(), w, args[0], id, asJSON)
@@ -64,6 +64,25 @@ func printRecord(out io.Writer, r link.LogRecord, asJSON bool) error {
 	case r.App == "":
 		source = "guest"
 	}
-	_, err := fmt.Fprintf(out, "%s %s: %s\n", source, r.Stream, visible(r.Line))
+	_, err := fmt.Fprintf(out, "%s %s: %s\n", source, r.Stream, visible(r.Line+known(r.Denied)))
 	return err
+}
+
+// known is what the host adds to a denial: what would allow it, and how many
+// calls it may be of.
+func known(d *link.Denied) string {
+	if d == nil || d.Kind == "counts" {
+		return ""
+	}
+	var more string
+	switch {
+	case d.Capability != "":
+		more = "; " + d.Capability + " would allow it"
+	case d.Because != "":
+		more = "; " + d.Because
+	}
+	if d.Calls > 1 {
+		more += fmt.Sprintf("; in one of %d calls in flight", d.Calls)
+	}
+	return more
 }

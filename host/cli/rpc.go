@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +78,9 @@ func rpc(ctx context.Context, w World, app string, f rpcFlags) error {
 	if err != nil {
 		err = explainLost(ctx, client, app, err)
 		names := happened(ctx, client, d, began)
-		return rpcError(w, d, err, evidence{records(ctx, client, d.Name, began, f.stream, err), names}, f.json)
+		worker := workerOf(d, f.export)
+		rs := records(ctx, client, policy.Instance(d.Name, worker), began, f.stream, err)
+		return rpcError(w, d, err, evidence{worker, rs, names}, f.json)
 	}
 	printNames(w.Err, happened(ctx, client, d, began), f.json)
 	result := w.Out
@@ -212,7 +215,7 @@ func records(ctx context.Context, c control.Client, app string, began time.Time,
 	for _, r := range d.Records {
 		rs.Missing += r.Suppressed + r.Lost
 		if len(r.Blockers) > 0 || r.Seccomp && r.PID != 0 {
-			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Syscall: r.Syscall, Object: r.Path + r.Object})
+			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Arch: r.Arch, Syscall: r.Syscall, Exit: r.Exit, Object: r.Path + r.Object})
 		}
 	}
 	return rs
@@ -232,6 +235,7 @@ func explainLost(ctx context.Context, c control.Client, app string, err error) e
 
 // evidence is what was recorded and reported while a call ran.
 type evidence struct {
+	worker  string // the process of the app that served it
 	records denial.Records
 	names   control.Names
 }
@@ -284,7 +288,7 @@ func rpcError(w World, d control.App, err error, ev evidence, asJSON bool) error
 	}
 	p, parseErr := policy.Parse(d.Policy)
 	if parseErr == nil {
-		c := explainContext(d, p)
+		c := explainContext(d, p, ev.worker)
 		c.Records, c.Refused = ev.records, refusals(ev.names)
 		if den, ok := denial.Explain(c, *said); ok {
 			printDenial(w.Err, den, asJSON)
@@ -319,12 +323,44 @@ func printDenial(out io.Writer, d denial.Denial, asJSON bool) {
 	fmt.Fprint(out, visibleLines(d.String()))
 }
 
-func explainContext(d control.App, p policy.Policy) denial.Context {
+// workerOf returns the process of an app that serves an export.
+func workerOf(d control.App, export string) string {
+	p, err := policy.Parse(d.Policy)
+	if err != nil {
+		return policy.Main
+	}
+	worker, _ := p.Serves(export)
+	return worker
+}
+
+func explainContext(d control.App, p policy.Policy, worker string) denial.Context {
+	if narrowed, err := p.For(worker); err == nil {
+		p = narrowed
+	}
 	c := denial.Context{Policy: p, Digest: policy.Digest(d.Policy), Manifest: d.Manifest, HostExecuted: hostExecutedFor(p), Excluded: files.Excluded}
+	c.Worker, c.Readlink = worker, readlinkOf(d.Shares)
 	for _, s := range d.Shares {
 		c.Shares = append(c.Shares, denial.Share{Path: s.Path, Aliases: s.Aliases, ReadOnly: s.ReadOnly, Exclude: s.Exclude})
 	}
 	return c
+}
+
+// readlinkOf reads symbolic links of shared folders, and never outside of them:
+// what lies there is an app's.
+func readlinkOf(shares []control.Share) func(denial.Share, string) (string, bool) {
+	return func(of denial.Share, rel string) (string, bool) {
+		i := slices.IndexFunc(shares, func(s control.Share) bool { return s.Path == of.Path })
+		if i < 0 {
+			return "", false
+		}
+		root, err := os.OpenRoot(shares[i].HostDir)
+		if err != nil {
+			return "", false
+		}
+		defer root.Close()
+		target, err := root.Readlink(rel)
+		return target, err == nil
+	}
 }
 
 // hostExecutedFor judges places as the shares of an app do, by the user's list

@@ -1,16 +1,18 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/berthos/berth/host/syscalls"
 	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/policy"
 )
 
 // keptDenials is how many records of an app are kept for who asks.
@@ -35,7 +37,7 @@ func newDenials() *denials {
 	return &denials{kept: map[string][]arrived{}, changed: make(chan struct{})}
 }
 
-// Denials is what the kernel recorded of an app.
+// Denials is what the kernel recorded of an app, or of one of its processes.
 type Denials struct {
 	// Kept says whether this machine reads the kernel's records at all.
 	Kept bool
@@ -48,14 +50,46 @@ type Denials struct {
 	Calls int
 }
 
-// Denials returns what was recorded of an app since a time of this host's
-// clock. It waits until the guest has sent everything of before now, or ctx ends.
-func (s *Sandbox) Denials(ctx context.Context, app string, since time.Time) (Denials, error) {
-	if _, err := s.find(app); err != nil {
-		return Denials{}, err
+// Missing counts the records that were suppressed or lost.
+func (d Denials) Missing() (n uint64) {
+	for _, r := range d.Records {
+		n += r.Suppressed + r.Lost
+	}
+	return n
+}
+
+// Find returns the record of a denial by Landlock: the right that was missing
+// ("fs.make_reg") and the object, which for a create is the folder.
+func (d Denials) Find(blocker, object string) (link.DenialRecord, bool) {
+	for _, r := range d.Records {
+		if slices.Contains(r.Blockers, blocker) && r.Path+r.Object == object {
+			return r, true
+		}
+	}
+	return link.DenialRecord{}, false
+}
+
+// FindCall returns the record of a system call that the filter refused, by name.
+func (d Denials) FindCall(name string) (link.DenialRecord, bool) {
+	for _, r := range d.Records {
+		if r.Seccomp && r.PID != 0 && syscalls.Name(r.Arch, r.Syscall) == name {
+			return r, true
+		}
+	}
+	return link.DenialRecord{}, false
+}
+
+// Denials returns what was recorded since a time of this host's clock. It waits
+// until the guest has sent everything of before now, or ctx ends. The name is
+// that of an app, for all its processes, or of one of them (policy.Instance).
+func (s *Sandbox) Denials(ctx context.Context, name string, since time.Time) (Denials, error) {
+	if !s.runs(name) {
+		if _, err := s.find(name); err != nil {
+			return Denials{}, err
+		}
 	}
 	d := s.denials
-	out := Denials{Calls: s.flights.since(app, since)}
+	out := Denials{Calls: s.flights.since(name, since)}
 	d.mu.Lock()
 	out.Kept = d.open
 	d.mu.Unlock()
@@ -65,17 +99,37 @@ func (s *Sandbox) Denials(ctx context.Context, app string, since time.Time) (Den
 	out.Complete = s.syncDenials(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, a := range d.kept[app] {
-		if !a.at.Before(since) && !a.rec.Canary {
-			out.Records = append(out.Records, a.rec)
+	for of, list := range d.kept {
+		for _, a := range list {
+			// What is nobody's and missing may have been this app's.
+			mine := of == name || appOf(of) == name || of == "" && a.rec.Lost > 0 && !a.rec.Ended
+			if mine && !a.at.Before(since) && !a.rec.Canary {
+				out.Records = append(out.Records, a.rec)
+			}
 		}
 	}
-	for _, a := range d.kept[""] { // what is missing may have been this app's
-		if !a.at.Before(since) && a.rec.Lost > 0 && !a.rec.Ended {
-			out.Records = append(out.Records, a.rec)
-		}
-	}
+	slices.SortStableFunc(out.Records, func(a, b link.DenialRecord) int { return cmp.Compare(a.Serial, b.Serial) })
 	return out, nil
+}
+
+// appOf returns the app of a process (policy.Instance).
+func appOf(instance string) string {
+	app, _, _ := strings.Cut(instance, ".")
+	return app
+}
+
+// runs reports whether a name is that of an app or of one of its processes.
+func (s *Sandbox) runs(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		for _, worker := range a.policy.Processes() {
+			if name == a.policy.App || name == policy.Instance(a.policy.App, worker) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // syncDenials asks the guest for what it still holds.
@@ -134,60 +188,19 @@ func (d *denials) change(f func(*denials)) {
 	d.changed = make(chan struct{})
 }
 
-// keepDenial keeps a record and prints it to the log. What the guest says of an
-// app that does not exist is kept as nobody's.
+// keepDenial keeps a record and prints it to the log. What the guest says of a
+// process that does not exist is kept as nobody's.
 func (s *Sandbox) keepDenial(r link.DenialRecord) {
-	s.mu.Lock()
-	if s.apps[r.App] == nil {
+	if !s.runs(r.App) {
 		r.App = ""
 	}
-	s.mu.Unlock()
 	d := s.denials
 	d.mu.Lock()
 	list := append(d.kept[r.App], arrived{time.Now(), r})
 	d.kept[r.App] = list[max(0, len(list)-keptDenials):]
 	d.mu.Unlock()
-	s.emit(Event{App: r.App, Denied: &r})
+	s.emit(Event{App: appOf(r.App), Denied: &r})
 	if line := DenialLine(r); line != "" {
-		s.logs.add(link.LogRecord{App: r.App, Stream: "denied", Line: line})
+		s.logs.add(link.LogRecord{App: appOf(r.App), Stream: LogDenied, Line: line, Denied: s.denied(r)})
 	}
-}
-
-// DenialLine is a record on one line, or "" for one that says nothing new: a
-// canary, or the end of a domain of which nothing is missing.
-func DenialLine(r link.DenialRecord) string {
-	var parts []string
-	if r.Suppressed > 0 {
-		parts = append(parts, fmt.Sprintf("suppressed %d records", r.Suppressed))
-	}
-	if r.Lost > 0 {
-		parts = append(parts, fmt.Sprintf("lost %d records", r.Lost))
-	}
-	if len(r.Blockers) > 0 && !r.Canary {
-		parts = append(parts, deniedWhat(r)+by(r))
-	}
-	if r.Seccomp && r.PID != 0 && !r.Canary {
-		parts = append(parts, fmt.Sprintf("system call %d by the filter", r.Syscall)+by(r))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// deniedWhat is the right and the object.
-func deniedWhat(r link.DenialRecord) string {
-	what := strings.Join(r.Blockers, ",")
-	if object := r.Path + r.Object; object != "" {
-		what += " on " + object
-	}
-	return what
-}
-
-func by(r link.DenialRecord) string {
-	if r.PID == 0 {
-		return ""
-	}
-	s := fmt.Sprintf(", pid %d (%s)", r.PID, r.Comm)
-	if r.Exit < 0 {
-		s += ": " + syscall.Errno(-r.Exit).Error()
-	}
-	return s
 }

@@ -51,21 +51,24 @@ func (f *flights) end(a *appFlights) {
 	}
 }
 
-// since counts the connections that were open at any moment since a time.
-func (f *flights) since(app string, t time.Time) int {
+// since counts the connections that were open at any moment since a time, to a
+// process or to all of an app.
+func (f *flights) since(name string, t time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := f.apps[app]
-	if a == nil {
-		return 0
-	}
-	if !a.cut.Before(t) {
-		return math.MaxInt32 // not known: many
-	}
-	n := a.open
-	for _, end := range a.over {
-		if !end.Before(t) {
-			n++
+	n := 0
+	for of, a := range f.apps {
+		if of != name && appOf(of) != name {
+			continue
+		}
+		if !a.cut.Before(t) {
+			return math.MaxInt32 // not known: many
+		}
+		n += a.open
+		for _, end := range a.over {
+			if !end.Before(t) {
+				n++
+			}
 		}
 	}
 	return n

@@ -165,6 +165,32 @@ type LogRecord struct {
 	Stream  string `json:"stream"` // "stdout", "stderr", "init", "kernel"
 	Line    string `json:"line"`
 	Dropped int64  `json:"dropped,omitempty"`
+
+	// Denied is set by the host, where Line tells of a denial: never by a guest.
+	Denied *Denied `json:"denied,omitempty"`
+}
+
+// Denied is a DenialRecord as the host understands it.
+type Denied struct {
+	Kind     string   `json:"kind"` // "landlock", "seccomp"; "counts" if only what is missing is told
+	Serial   uint64   `json:"serial,omitempty"`
+	UnixNano int64    `json:"unix_nano,omitempty"` // the guest's clock
+	App      string   `json:"app,omitempty"`
+	Worker   string   `json:"worker,omitempty"` // the process of the app that serves single exports
+	PID      int      `json:"pid,omitempty"`
+	Comm     string   `json:"comm,omitempty"`
+	Exe      string   `json:"exe,omitempty"`
+	Blockers []string `json:"blockers,omitempty"`
+	Object   string   `json:"object,omitempty"`
+	Syscall  string   `json:"syscall,omitempty"` // its name
+	Errno    string   `json:"errno,omitempty"`
+	// Calls of the process were in flight when the record came: of one call it
+	// is the record, of several nobody knows.
+	Calls      int    `json:"calls"`
+	Capability string `json:"capability,omitempty"` // the manifest's line that would allow it
+	Because    string `json:"because,omitempty"`    // why there is none
+	Suppressed uint64 `json:"suppressed,omitempty"` // records left out before this one
+	Lost       uint64 `json:"lost,omitempty"`
 }
 
 // DenialRecord is what the kernel recorded of one denial, or says how many
