@@ -10,7 +10,7 @@ import (
 // checkAblate accepts the names of steps and of parts of steps. This file is
 // part of the test image's enforcer only, whose index berth refuses for apps.
 func checkAblate(names []string) error {
-	known := append(Required(ProfileVM), ablateSysctls, ablateHide, ablateProc, ablateReadOnly, ablateNoExec, ablateNoDev)
+	known := append(Required(ProfileVM), ablateSysctls, ablateHide, ablateProc, ablateReadOnly, ablateNoExec, ablateNoDev, ablateTerminal)
 	for _, name := range names {
 		if name == StepMounts || name == StepSupervisor || !slices.Contains(known, name) {
 			return fmt.Errorf("cannot leave out %q: there are %v", name, known)
@@ -34,5 +34,6 @@ func (e *enforcer) visible(sources []source) ([]source, error) {
 		}
 	}
 	parts, err := e.gatherShares(whole)
-	return append(sources[:2+len(devices):2+len(devices)], parts...), err // all but the granted parts
+	n := 2 + len(e.devices())
+	return append(sources[:n:n], parts...), err // all but the granted parts
 }

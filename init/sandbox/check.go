@@ -14,8 +14,9 @@ import (
 	"github.com/berthos/berth/init/policy"
 )
 
-// maxSpec bounds the JSON of a Spec: a policy in base64 and some shares.
-const maxSpec = 2*policy.MaxBytes + 1<<20
+// maxSpec bounds the JSON of a Spec: a policy in base64, secrets that may be all
+// escapes, and some shares.
+const maxSpec = 2*policy.MaxBytes + 6*policy.MaxSecretBytes + 1<<20
 
 // supervisorID is the uid and gid of the supervisor in vm and native-root.
 const supervisorID = 900
@@ -95,6 +96,11 @@ func (s Spec) checkGiven(r policy.Rights) error {
 		return fmt.Errorf("%d apps to call, at most %d can be", len(s.Invoke), maxInvoke)
 	case !slices.Equal(s.Invoke, callees):
 		return fmt.Errorf("sockets for calls of %q, the policy names %q", s.Invoke, callees)
+	}
+	for _, name := range r.Secrets {
+		if ownVariable(name) {
+			return fmt.Errorf("secret %q would take the place of one of Berth's own variables", name)
+		}
 	}
 	return r.CheckSecrets(s.Secrets)
 }

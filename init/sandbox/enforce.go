@@ -117,8 +117,13 @@ func (e *enforcer) handSockets() error {
 	return nil
 }
 
-// environment is what the app is given, and nothing of what this process was. A
-// secret never takes the place of another variable.
+// ownVariable says whether environment gives a variable a value of its own, or
+// may some day. Spec.check lets no secret have such a name.
+func ownVariable(name string) bool {
+	return strings.HasPrefix(name, "BERTH_") || slices.Contains([]string{"PATH", "HOME", "TMPDIR", "LANG"}, name)
+}
+
+// environment is what the app is given, and nothing of what this process was.
 func (e *enforcer) environment() []string {
 	env := []string{
 		"PATH=/app",
@@ -139,12 +144,8 @@ func (e *enforcer) environment() []string {
 		}
 		env = append(env, "BERTH_INVOKE="+strings.Join(sockets, ","))
 	}
-	own := env
 	for _, name := range e.policy.Secrets {
-		taken := func(v string) bool { return strings.HasPrefix(v, name+"=") }
-		if !slices.ContainsFunc(own, taken) && !strings.HasPrefix(name, "BERTH_") {
-			env = append(env, name+"="+e.Spec.Secrets[name])
-		}
+		env = append(env, name+"="+e.Spec.Secrets[name])
 	}
 	return env
 }

@@ -30,6 +30,8 @@ const (
 	kindWriteFile kind = "write-file" // a file to read and change
 	kindCode      kind = "code"       // a folder to read and execute
 	kindDevice    kind = "device"     // one of the harmless device nodes
+	kindTerminals kind = "terminals"  // the folder of the app's pseudo terminals
+	kindNone      kind = ""           // it exists, and nothing of it is opened
 )
 
 // bind is one granted part of a share at one place of the app's tree.

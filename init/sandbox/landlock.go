@@ -106,6 +106,8 @@ func (k kind) rights() (policy.FS, error) {
 		// Programs ask any file whether it is a terminal, which is an ioctl;
 		// these devices have none that harms.
 		return policy.FSReadFile | policy.FSWriteFile | policy.FSIoctlDev, nil
+	case kindTerminals:
+		return policy.FSRead | policy.FSWriteFile | policy.FSIoctlDev, nil
 	}
 	return 0, fmt.Errorf("kind of grant %q is not known", k)
 }

@@ -214,6 +214,16 @@ func (j *job) command(contract []*os.File) (*exec.Cmd, error) {
 	for i := range j.Cgroups {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(3+i), "cgroup.procs"))
 	}
+	for _, app := range j.Spec.Invoke {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := unix.Write(ends[0], []byte("to "+app)); err != nil { // stays open
+			return nil, err
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(ends[1]), "invoke"))
+	}
 	for range j.Extra {
 		f, err := os.Open("/proc/self/mountinfo")
 		if err != nil {
@@ -255,10 +265,25 @@ func (j *job) answer(o *outcome, pid int, reports io.Reader, goW *os.File) {
 	}
 }
 
-// look returns what the kernel says about a process.
+// look returns what the kernel says about a process and its children.
 func look(pid int) string {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	text := string(status)
+	for _, name := range []string{"environ", "cmdline"} {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		text += fmt.Sprintf("%s %q\n", name, raw)
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, child := range all {
+		status, _ := os.ReadFile(child + "/status")
+		if !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", pid)) {
+			continue
+		}
+		for _, name := range []string{"environ", "cmdline"} {
+			raw, _ := os.ReadFile(filepath.Join(child, name))
+			text += fmt.Sprintf("child %s %q\n", name, raw)
+		}
+	}
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	for _, fd := range fds {
 		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))

@@ -17,11 +17,28 @@ const etcSource = "/usr/share/berth/etc"
 // and only Landlock does not.
 const canaryDir = "/run/canary"
 
-// devices are the nodes of /dev: harmless, and programs expect them.
-var devices = []struct {
+// device is a node of /dev and what Landlock opens of it.
+type device struct {
 	name         string
 	major, minor uint32
-}{{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}}
+	kind         kind
+}
+
+// devices are the nodes of /dev: harmless, and programs expect them. /dev/tty is
+// whatever terminal the process that opens it has, which is one of the app's own.
+func (e *enforcer) devices() []device {
+	list := []device{
+		{"null", 1, 3, kindDevice}, {"zero", 1, 5, kindDevice}, {"full", 1, 7, kindDevice},
+		{"random", 1, 8, kindDevice}, {"urandom", 1, 9, kindDevice},
+	}
+	switch {
+	case e.policy.Terminal:
+		list = append(list, device{"tty", 5, 0, kindDevice})
+	case e.hasTerminals():
+		list = append(list, device{"tty", 5, 0, kindNone})
+	}
+	return list
+}
 
 // source is a mount that is ready to be attached, and what is granted of it.
 type source struct {
@@ -84,6 +101,9 @@ func (e *enforcer) gather(l layout) ([]source, error) {
 	}
 	all := slices.Concat(base, nodes, parts)
 	for _, s := range all {
+		if s.kind == kindNone {
+			continue
+		}
 		e.Grants = append(e.Grants, grant{s.target, s.kind, s.mount})
 	}
 	return all, nil
@@ -129,7 +149,7 @@ func (e *enforcer) gatherBase() (sources []source, err error) {
 // gatherDevices takes the device nodes, after making sure that each is the
 // device that its name says.
 func (e *enforcer) gatherDevices() (sources []source, err error) {
-	for _, d := range devices {
+	for _, d := range e.devices() {
 		name := "/dev/" + d.name
 		handle, err := openAbs(name)
 		if err != nil {
@@ -142,7 +162,7 @@ func (e *enforcer) gatherDevices() (sources []source, err error) {
 		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(d.major, d.minor) {
 			return nil, fmt.Errorf("cannot take %s: it is not character device %d:%d", name, d.major, d.minor)
 		}
-		s, err := e.take(handle, name, unix.MOUNT_ATTR_NOSUID|attrNoExec|attrReadOnly, kindDevice)
+		s, err := e.take(handle, name, unix.MOUNT_ATTR_NOSUID|attrNoExec|attrReadOnly, d.kind)
 		if err != nil {
 			return nil, fmt.Errorf("cannot take %s: %w", name, err)
 		}
@@ -230,6 +250,9 @@ func (e *enforcer) furnish(t *tree, l layout) error {
 	}
 	unix.Close(tmp) // plainFolders grants what the policy names of it
 	unix.Close(canary)
+	if err := e.terminals(t); err != nil {
+		return err
+	}
 	proc, err := e.proc(t)
 	if err != nil {
 		return err

@@ -60,12 +60,13 @@ func Confirmed(p Profile) []string {
 
 // Parts of the steps "network" and "mounts" that the test image can leave out.
 const (
-	ablateSysctls  = "net-sysctls"  // TCP fast open and MPTCP stay on
-	ablateHide     = "mount-hide"   // shares appear whole and writable, not what is granted of them
-	ablateProc     = "mount-proc"   // /proc shows everything
-	ablateReadOnly = "mount-ro"     // nothing is mounted read-only
-	ablateNoExec   = "mount-noexec" // shares are mounted without noexec
-	ablateNoDev    = "mount-nodev"  // shares are mounted without nodev
+	ablateSysctls  = "net-sysctls"    // TCP fast open and MPTCP stay on
+	ablateHide     = "mount-hide"     // shares appear whole and writable, not what is granted of them
+	ablateProc     = "mount-proc"     // /proc shows everything
+	ablateReadOnly = "mount-ro"       // nothing is mounted read-only
+	ablateNoExec   = "mount-noexec"   // shares are mounted without noexec
+	ablateNoDev    = "mount-nodev"    // shares are mounted without nodev
+	ablateTerminal = "mount-terminal" // the nodes of terminals exist for every app
 )
 
 // Exit codes of agent-init. Others are the app's own: its exit status, or

@@ -188,7 +188,7 @@ var refusals = []struct {
 	{"profile", func(t *testing.T, j *job) { j.Spec.Profile = "native" }, sandbox.StepSpec, "not known"},
 	{"ablation", func(t *testing.T, j *job) { j.Spec.Ablate = []string{"landlock"} }, sandbox.StepSpec, "leaves nothing out"},
 	{"root", func(t *testing.T, j *job) { j.Spec.UID = 0; j.Spec.GID = 7 }, sandbox.StepSpec, "gid"},
-	{"class", func(t *testing.T, j *job) { *j = j.with(t, func(p *policy.Policy) { p.Class = "none" }) }, sandbox.StepSpec, "seccomp class"},
+	{"class", func(t *testing.T, j *job) { *j = j.with(t, func(p *policy.Policy) { p.Class = "none" }) }, sandbox.StepSpec, "seccomp profile"},
 	{"code outside", func(t *testing.T, j *job) {
 		*j = j.with(t, func(p *policy.Policy) { p.Argv = []string{"/workspace/x"} })
 	}, sandbox.StepSpec, "/app"},

@@ -150,7 +150,10 @@ func (e *enforcer) handOver() error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.child.plan.Write(raw); err != nil {
+	_, err = e.child.plan.Write(raw)
+	clear(raw) // the secrets are the app's
+	e.Spec.Secrets = nil
+	if err != nil {
 		return err
 	}
 	for fd := FDReport; fd < FDCgroup; fd++ {

@@ -4,7 +4,8 @@
 //	attackapp probe-order JSON       an Order of package probe
 //	attackapp -do ACTION:PATH...     ACTION is read, write, create, list, stat or call
 //	attackapp -net ACTION:PORT...    see netAction
-//	attackapp -confined | -x32 | -int80 | -environ | -serve | -hang | -orphans | -eat | -forks
+//	attackapp -terminal ACTION...    see terminalActions
+//	attackapp -confined | -x32 | -int80 | -environ | -serve | -callees | -hang | -orphans | -eat | -forks
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -69,15 +71,19 @@ var specials = map[string]func([]string, io.Writer) int{
 		fmt.Fprintln(out, "int80:", pid, err)
 		return 0
 	},
-	"-environ": environ,
-	"-serve":   serve,
-	"-eat":     eat,
-	"-forks":   forks,
-	"-wait":    func([]string, io.Writer) int { io.Copy(io.Discard, os.Stdin); return 0 },
-	"-do":      do,
-	"-net":     netActions,
-	"-hang":    hang,
-	"-orphans": orphans,
+	"-environ":  environ,
+	"-callees":  callees,
+	"-serve":    serve,
+	"-eat":      eat,
+	"-forks":    forks,
+	"-wait":     func([]string, io.Writer) int { io.Copy(io.Discard, os.Stdin); return 0 },
+	"-do":       do,
+	"-net":      netActions,
+	"-hang":     hang,
+	"-terminal": terminalActions,
+	"-repeat":   repeat,
+	"-request":  request,
+	"-orphans":  orphans,
 }
 
 // environ prints what the app inherited: arguments, environment, descriptors,
@@ -96,6 +102,23 @@ func environ(args []string, out io.Writer) int {
 	fmt.Fprintln(out, "args", args)
 	fmt.Fprintln(out, "env", os.Environ())
 	fmt.Fprintln(out, "dir", dir, "host", host, "uid", os.Getuid(), "gid", os.Getgid())
+	return 0
+}
+
+// callees prints, for each app that it may call, what comes out of the socket.
+func callees(_ []string, out io.Writer) int {
+	for callee := range strings.SplitSeq(os.Getenv("BERTH_INVOKE"), ",") {
+		app, fd, _ := strings.Cut(callee, "=")
+		n, err := strconv.Atoi(fd)
+		if err != nil {
+			fmt.Fprintln(out, "none")
+			continue
+		}
+		kind, _ := unix.GetsockoptInt(n, unix.SOL_SOCKET, unix.SO_TYPE)
+		heard := make([]byte, 64)
+		n, err = unix.Read(n, heard)
+		fmt.Fprintln(out, app, fd, kind == unix.SOCK_SEQPACKET, string(heard[:max(n, 0)]), err)
+	}
 	return 0
 }
 
