@@ -42,7 +42,7 @@ func allowed() []uint32 {
 		unix.SYS_WAIT4, unix.SYS_WAITID,
 		// Who it is; to act as a folder's owner also takes capabilities.
 		unix.SYS_GETEUID, unix.SYS_GETUID, unix.SYS_GETEGID, unix.SYS_GETGID, unix.SYS_SETFSGID, unix.SYS_SETFSUID,
-		unix.SYS_SETGROUPS, unix.SYS_PRLIMIT64,
+		unix.SYS_SETGROUPS, unix.SYS_GETRLIMIT,
 		// Files: Landlock says which.
 		unix.SYS_CLOSE, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCNTL, unix.SYS_FDATASYNC,
 		unix.SYS_FLOCK, unix.SYS_FSTAT, unix.SYS_FSTATFS, unix.SYS_FSYNC, unix.SYS_FTRUNCATE, unix.SYS_GETCWD,
@@ -74,6 +74,7 @@ func conditions(pid uint32) []condition {
 		{call: unix.SYS_CLONE, arg: 0, op: unix.BPF_JSET, val: unix.CLONE_THREAD}, // a thread, no process
 		{call: unix.SYS_MMAP, arg: 2, op: unix.BPF_JSET, not: true, val: unix.PROT_EXEC},
 		{call: unix.SYS_MPROTECT, arg: 2, op: unix.BPF_JSET, not: true, val: unix.PROT_EXEC},
+		{call: unix.SYS_PRLIMIT64, arg: 0, op: unix.BPF_JEQ, val: 0}, // of itself
 		{call: unix.SYS_TGKILL, arg: 0, op: unix.BPF_JEQ, val: pid},
 		{call: unix.SYS_KILL, arg: 0, op: unix.BPF_JEQ, val: pid},
 	}
