@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -85,8 +86,13 @@ func (e *enforcer) checkKernel() error {
 	return nil
 }
 
-// noUnix says whether seccomp has to stand in for Landlock's resolve_unix.
-func (e *enforcer) noUnix() bool { return e.abi < abiUnix }
+// noUnix says whether seccomp has to stand in for Landlock's resolve_unix: where
+// the app sees a folder in which somebody else can have put a socket.
+func (e *enforcer) noUnix() bool {
+	return e.abi < abiUnix && slices.ContainsFunc(e.policy.Paths, func(g policy.Path) bool {
+		return !policy.Below(g.Path, "/tmp") && !policy.Below(g.Path, "/app")
+	})
+}
 
 // rights returns what a kind of grant allows. What the kernel handles and no
 // rule allows is refused: nothing allows make_char, make_block or resolve_unix.

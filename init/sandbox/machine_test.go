@@ -34,6 +34,7 @@ type job struct {
 	Break   string       // damage to the root: "no-dev-full", "wrong-dev-null", "no-etc", "no-filter", "open-filter", "torn-filter"
 	Stop    string       // once this line is printed, send SIGTERM to agent-init
 	Swap    []string     // once enforced, in the first share: put the second name, or a symlink to it, in place of the first
+	Drop    bool         // once enforced, drop the kernel's caches
 	Call    string       // once enforced, connect to the app's socket and send this line
 }
 
@@ -254,6 +255,12 @@ func (j *job) answer(o *outcome, pid int, reports io.Reader, goW *os.File) {
 		o.Parent = look(pid)
 		if err := j.swap(); err != nil {
 			o.Error = err.Error()
+		}
+		if j.Drop {
+			unix.Sync()
+			if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+				o.Error = err.Error()
+			}
 		}
 		if !j.NoGo {
 			goW.Write([]byte("g"))

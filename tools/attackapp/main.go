@@ -4,6 +4,7 @@
 //	attackapp probe-order JSON       an Order of package probe
 //	attackapp -do ACTION:PATH...     ACTION is read, write, create, list, stat or call
 //	attackapp -net ACTION:PORT...    see netAction
+//	attackapp -unix ACTION...        see unixActions
 //	attackapp -terminal ACTION...    see terminalActions
 //	attackapp -confined | -x32 | -int80 | -environ | -serve | -callees | -hang | -orphans | -eat | -forks
 package main
@@ -73,6 +74,8 @@ var specials = map[string]func([]string, io.Writer) int{
 	},
 	"-environ":  environ,
 	"-callees":  callees,
+	"-unix":     unixActions,
+	"-dial":     dial,
 	"-serve":    serve,
 	"-eat":      eat,
 	"-forks":    forks,

@@ -64,6 +64,12 @@ func netAction(name string, port int) error {
 		})
 	case "udp":
 		return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, true, func(fd int) error { return unix.Sendto(fd, []byte("x"), 0, loopback) })
+	case "udpbind":
+		return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, true, func(fd int) error { return unix.Bind(fd, loopback) })
+	case "udpout":
+		return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, true, func(fd int) error {
+			return unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: port})
+		})
 	case "mptcp":
 		return withSocket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP, true, func(int) error { return nil })
 	case "raw":

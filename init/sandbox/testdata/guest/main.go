@@ -46,7 +46,23 @@ func prepare() error {
 		unix.Chroot("."),
 		unix.Chdir("/"),
 		os.WriteFile("/proc/sys/kernel/printk", []byte("1"), 0),
+		loopback(),
 	)...)
+}
+
+// loopback brings lo up, which the tests' own sockets need.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
 func test() error {
