@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -52,6 +51,9 @@ type Sandbox struct {
 	// HostExecuted reports whether hosts execute what is at a place below a
 	// share; nil: no place is such.
 	HostExecuted func(rel string) bool
+	// Readlink returns the target of what is a symbolic link, by its canonical
+	// name for the app, and "" for what is none; nil: nothing is one.
+	Readlink func(name string) string
 }
 
 // Share is a folder of the host as the app sees it.
@@ -62,9 +64,8 @@ type Share struct {
 	Excluded func(rel string) bool // what does not exist for the app; nil: everything does
 }
 
-// Why answers a question about one process of an app. What it says rests on the
-// names: where a name on the way is a symbolic link, what counts is the place to
-// which it leads (Links).
+// Why answers a question about one process of an app. Symbolic links that the app
+// can see are followed, as far as in can read them.
 func Why(p policy.Policy, process string, in Sandbox, q Question) (Answer, error) {
 	one, err := p.For(process)
 	if err != nil {
@@ -76,13 +77,7 @@ func Why(p policy.Policy, process string, in Sandbox, q Question) (Answer, error
 	w := why{one, in}
 	switch q.Op {
 	case Read, Write, Exec:
-		name, err := w.clean(q.Object)
-		if err != nil {
-			return Answer{}, err
-		}
-		a := w.file(q.Op, name)
-		a.Object = name
-		return a, nil
+		return w.place(q)
 	case Connect, Bind:
 		return w.port(q)
 	case Call:
@@ -96,6 +91,23 @@ type why struct {
 	in Sandbox
 }
 
+// place answers about a path.
+func (w why) place(q Question) (Answer, error) {
+	name, err := w.clean(q.Object)
+	if err != nil {
+		return Answer{}, err
+	}
+	to, err := w.follow(name)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := w.file(q.Op, to)
+	if a.Object = to; to != name {
+		a.Note = strings.TrimSuffix(quote(name)+" leads there by a symbolic link; "+a.Note, "; ")
+	}
+	return a, nil
+}
+
 // clean returns the canonical form of a path as the app may name it.
 func (w why) clean(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
@@ -104,15 +116,66 @@ func (w why) clean(name string) (string, error) {
 	if !path.IsAbs(name) {
 		name = w.workDir() + "/" + name
 	}
-	name = intoRoot(path.Clean(name), w.workDir())
+	return w.canonical(intoRoot(path.Clean(name), w.workDir())), nil
+}
+
+// canonical names what is in a share by the share's path instead of an alias.
+func (w why) canonical(name string) string {
 	for _, s := range w.in.Shares {
 		for _, alias := range s.Aliases {
 			if policy.Below(name, alias) {
-				return s.Path + strings.TrimPrefix(name, alias), nil
+				return s.Path + strings.TrimPrefix(name, alias)
 			}
 		}
 	}
-	return name, nil
+	return name
+}
+
+// maxLinks is how many symbolic links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// follow returns where name leads. A link in a place that does not exist for the
+// app leads nowhere.
+func (w why) follow(name string) (string, error) {
+	if w.in.Readlink == nil {
+		return name, nil
+	}
+	at, rest := "/", strings.Split(name, "/")
+	for followed := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		next := w.canonical(path.Join(at, part))
+		to := ""
+		if w.exists(next) {
+			to = w.in.Readlink(next)
+		}
+		if to == "" {
+			at = next
+			continue
+		}
+		if followed++; followed > maxLinks {
+			return "", fmt.Errorf("cannot answer: %s leads through too many symbolic links", quote(name))
+		}
+		if path.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return at, nil
+}
+
+// exists reports whether the app has the folder in which name is.
+func (w why) exists(name string) bool {
+	_, base := policy.BaselineAt(name, w.p.Terminal)
+	_, granted := policy.Covers(w.p, name, false)
+	return base || granted
 }
 
 // workDir is where the enforcer starts the app.
@@ -159,8 +222,8 @@ func (w why) file(op Op, name string) Answer {
 	switch {
 	case !ok:
 		return w.notGranted(op, name, grant)
-	case w.beside(name):
-		return Answer{By: "the mount tree: only the shared folders exist in " + w.held(name), Advice: "name a path below one of them; the owner of this sandbox may share another folder"}
+	case w.beside(op, name):
+		return Answer{By: "the mount tree: /workspace holds only the shared folders " + w.held(), Advice: "name a path below one of them; the owner of this sandbox may share another folder"}
 	case op == Write:
 		return w.write(name, grant)
 	}
@@ -275,20 +338,21 @@ func (w why) share(name string) (best Share, ok bool) {
 
 func rel(s Share, name string) string { return strings.TrimPrefix(name[len(s.Path):], "/") }
 
-// beside reports whether name lies in /workspace, but in none of the shares.
-func (w why) beside(name string) bool {
+// beside reports whether name lies in /workspace, but in none of the shares: a
+// folder that only holds shares can be listed, and nothing else exists.
+func (w why) beside(op Op, name string) bool {
 	if _, shared := w.share(name); shared || !policy.Below(name, "/workspace") {
 		return false
 	}
-	return !slices.ContainsFunc(w.in.Shares, func(s Share) bool { return policy.Below(s.Path, name) })
+	return op != Read || !slices.ContainsFunc(w.in.Shares, func(s Share) bool { return policy.Below(s.Path, name) })
 }
 
-func (w why) held(name string) string {
+func (w why) held() string {
 	var list []string
 	for _, s := range w.in.Shares {
 		list = append(list, quote(s.Path))
 	}
-	return quote(path.Dir(name)) + ": " + strings.Join(list, ", ")
+	return strings.Join(list, ", ")
 }
 
 // port answers about a TCP or UDP port, or an address of another host.
@@ -361,38 +425,4 @@ func (w why) call(object string) (Answer, error) {
 	}
 	a.By, a.Note = "PID 1 of the sandbox, by the manifest", "the other app has to run in the same sandbox"
 	return a, nil
-}
-
-// maxLinks is how many symbolic links a path may lead through, as in the kernel.
-const maxLinks = 40
-
-// Links returns where name leads, as a name of the app's tree. readlink returns
-// the target of a symbolic link, and "" for what is none.
-func Links(name string, readlink func(string) string) (string, error) {
-	at, rest := "/", strings.Split(name, "/")
-	for followed := 0; len(rest) > 0; {
-		part := rest[0]
-		rest = rest[1:]
-		switch part {
-		case "", ".":
-			continue
-		case "..":
-			at = path.Dir(at)
-			continue
-		}
-		next := path.Join(at, part)
-		to := readlink(next)
-		if to == "" {
-			at = next
-			continue
-		}
-		if followed++; followed > maxLinks {
-			return "", errors.New("cannot answer: too many symbolic links")
-		}
-		if path.IsAbs(to) {
-			at = "/"
-		}
-		rest = append(strings.Split(to, "/"), rest...)
-	}
-	return at, nil
 }

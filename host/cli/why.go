@@ -72,7 +72,7 @@ func why(ctx context.Context, w World, f whyFlags, of string, q explain.Question
 	if err != nil {
 		return err
 	}
-	a, err := s.answer(process, q)
+	a, err := explain.Why(s.policy, process, s.in, q)
 	if err != nil {
 		return &failure{code: ExitUsage, err: err}
 	}
@@ -141,6 +141,7 @@ func ofApp(app control.App) (subject, error) {
 			s.asked = asked
 		}
 	}
+	s.in.Readlink = s.readlink
 	for _, share := range app.Shares {
 		exclude := share.Exclude
 		s.in.Shares = append(s.in.Shares, explain.Share{
@@ -169,31 +170,6 @@ func (s subject) process(export string) (string, error) {
 		return "", fail(ExitNotFound, "it has "+strings.Join(s.policy.AllExports(), ", "), "cannot answer for export %q: app %s has none of that name", export, s.policy.App)
 	}
 	return process, nil
-}
-
-// answer asks what is enforced; where links lead is looked up on the host.
-func (s subject) answer(process string, q explain.Question) (explain.Answer, error) {
-	a, err := explain.Why(s.policy, process, s.in, q)
-	if err != nil {
-		return a, err
-	}
-	switch q.Op {
-	case explain.Read, explain.Write, explain.Exec:
-	default:
-		return a, nil
-	}
-	to, err := explain.Links(a.Object, s.readlink)
-	if err != nil || to == a.Object {
-		return a, err
-	}
-	from := a.Object
-	a, err = explain.Why(s.policy, process, s.in, explain.Question{Op: q.Op, Object: to})
-	if note := fmt.Sprintf("%s leads there by a symbolic link", from); a.Note == "" {
-		a.Note = note
-	} else {
-		a.Note = note + "; " + a.Note
-	}
-	return a, err
 }
 
 // readlink reads a symbolic link of a share, without following others.
