@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,22 +20,26 @@ import (
 // can not use up the streams of all.
 const maxCalls = 256
 
-// apps is the register of apps that were started and are not forgotten.
+// apps is the register of processes of apps that were started and are not
+// forgotten, by their names (policy.Instance).
 type apps struct {
 	p *pid1
 
 	mu      sync.Mutex // guards what follows
 	byName  map[string]*app
+	started int // so far
 	closing bool
 	hurry   bool
 	running sync.WaitGroup
 }
 
-// app is one started app.
+// app is one started process of an app.
 type app struct {
-	name string
-	goes chan struct{}
-	stop context.CancelFunc
+	name   string
+	policy policy.Policy // of the whole app
+	socket string        // where it accepts calls
+	goes   chan struct{}
+	stop   context.CancelFunc
 
 	mu    sync.Mutex // guards what follows
 	ready bool
@@ -42,45 +48,42 @@ type app struct {
 
 func newApps(p *pid1) *apps { return &apps{p: p, byName: map[string]*app{}} }
 
-// start checks a request and runs the app in the background.
+// start checks a request and runs the process in the background.
 func (as *apps) start(ctx context.Context, s link.Start) {
-	if err := as.begin(ctx, s); err != nil {
-		as.p.send(link.Control{Failed: &link.Failed{App: s.App, Step: stepStart, Reason: err.Error()}})
+	name := policy.Instance(s.App, s.Worker)
+	if err := as.begin(ctx, name, s); err != nil {
+		err = fmt.Errorf("cannot start app %q: %w", name, err)
+		as.p.send(link.Control{Failed: &link.Failed{App: name, Step: stepStart, Reason: err.Error()}})
 	}
 }
 
-func (as *apps) begin(ctx context.Context, s link.Start) error {
-	if err := checkName(s.App); err != nil {
-		return fmt.Errorf("cannot start app %q: %w", s.App, err)
-	}
-	pol, err := policy.Parse(s.Policy)
+func (as *apps) begin(ctx context.Context, name string, s link.Start) error {
+	whole, own, err := checkStart(s)
 	if err != nil {
-		return fmt.Errorf("cannot start app %q: %w", s.App, err)
-	}
-	if pol.App != s.App {
-		return fmt.Errorf("cannot start app %q: its policy is that of %q", s.App, pol.App)
+		return err
 	}
 	within := time.Duration(s.ReadyMillis) * time.Millisecond
 	if within <= 0 {
 		within = defaultReady
 	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &app{name: s.App, goes: make(chan struct{}, 1), stop: stop}
+	l := &launcher{p: as.p, name: name, start: s, policy: whole, rights: own.Rights, dir: as.newDir()}
+	a := &app{name: name, policy: whole, socket: l.socket(), goes: make(chan struct{}, 1), stop: stop}
 	if err := as.enter(a); err != nil {
 		stop()
-		return fmt.Errorf("cannot start app %q: %w", s.App, err)
+		return err
 	}
-	dir, done, err := as.p.codes.use(s, pol)
+	dir, done, err := as.p.codes.use(s, whole)
 	if err != nil {
 		as.leave(a)
-		return fmt.Errorf("cannot start app %q: %w", s.App, err)
+		return err
 	}
-	l := &launcher{p: as.p, start: s, policy: pol, code: dir}
+	l.code = dir
 	sup := &supervisor{
-		app: s.App, launch: l.launch, send: as.p.send, ready: a.setReady,
+		app: name, launch: l.launch, send: as.p.send, ready: a.setReady,
 		within: min(within, longestReady), goes: a.goes,
 	}
-	as.p.spawn("app "+s.App, func() {
+	as.p.spawn("app "+name, func() {
 		last := sup.run(ctx)
 		l.cleanup()
 		done()
@@ -88,6 +91,37 @@ func (as *apps) begin(ctx context.Context, s link.Start) error {
 		as.p.send(last)
 	})
 	return nil
+}
+
+// checkStart returns the policy of the app and that of the process.
+func checkStart(s link.Start) (whole, own policy.Policy, err error) {
+	if err := checkName(s.App); err != nil {
+		return whole, own, err
+	}
+	if whole, err = policy.Parse(s.Policy); err != nil {
+		return whole, own, err
+	}
+	if whole.App != s.App {
+		return whole, own, fmt.Errorf("its policy is that of %q", whole.App)
+	}
+	if err := whole.Check(); err != nil {
+		return whole, own, err
+	}
+	if own, err = whole.For(s.Worker); err != nil {
+		return whole, own, err
+	}
+	if len(own.Invoke) > maxCallees {
+		return whole, own, fmt.Errorf("it may call %d apps, at most %d can be", len(own.Invoke), maxCallees)
+	}
+	return whole, own, own.CheckSecrets(s.Secrets)
+}
+
+// newDir names a folder that no other process has or had.
+func (as *apps) newDir() string {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.started++
+	return filepath.Join(appsDir, strconv.Itoa(as.started))
 }
 
 func (as *apps) enter(a *app) error {
@@ -178,6 +212,18 @@ func (a *app) setReady(ready bool) {
 	a.mu.Unlock()
 }
 
+// policyOf returns the policy of an app of which a process runs.
+func (as *apps) policyOf(name string) (policy.Policy, bool) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for _, a := range as.byName {
+		if a.policy.App == name {
+			return a.policy, true
+		}
+	}
+	return policy.Policy{}, false
+}
+
 // call connects a stream to an app, whose bytes PID 1 does not look at.
 func (as *apps) call(ctx context.Context, name string, stream *link.Stream) {
 	conn, hangUp, err := as.connect(ctx, name)
@@ -201,7 +247,7 @@ func (as *apps) connect(ctx context.Context, name string) (link.Half, func(), er
 	if err := a.enterCall(); err != nil {
 		return nil, nil, fmt.Errorf("cannot call app %q: %w", name, err)
 	}
-	conn, err := as.p.sys.Dial(ctx, socketPath(name))
+	conn, err := as.p.sys.Dial(ctx, a.socket)
 	if err != nil {
 		a.leaveCall()
 		return nil, nil, fmt.Errorf("cannot call app %q: cannot connect to it: %w", name, err)

@@ -22,7 +22,7 @@ import (
 // Folders of PID 1. None of them can be reached by an app.
 const (
 	runDir    = "/run/berth"
-	appsDir   = runDir + "/apps"   // <app>/sock
+	appsDir   = runDir + "/apps"   // <number>/sock: names are too long for the path of a socket
 	codeDir   = runDir + "/code"   // <digest>/, one mount each
 	sharesDir = runDir + "/shares" // <name>/, one mount each
 	rootApps  = "/apps"            // apps in the verified root
@@ -42,7 +42,8 @@ type NativeConfig struct {
 }
 
 // NativeCgroup lists the descriptors of writable cgroup.procs files, inherited
-// from the machine, that an app's enforcer joins.
+// from the machine, that the enforcer of a process of an app joins. App is that
+// process's name (policy.Instance).
 type NativeCgroup struct {
 	App string `json:"app"`
 	FDs []int  `json:"fds"`
@@ -109,6 +110,7 @@ type pid1 struct {
 
 	records *records // nil on a native machine
 	codes   *codes
+	groups  *groups
 	apps    *apps
 
 	ending chan ending
@@ -129,6 +131,7 @@ func newPID1(profile sandbox.Profile, native NativeConfig, sys *System) *pid1 {
 	p.log = slog.New(slog.NewTextHandler(p.logs.writer("", "init"), &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 	p.procs = newProcesses(sys)
 	p.codes = newCodes(sys)
+	p.groups = newGroups(sys)
 	p.apps = newApps(p)
 	return p
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthos/berth/init/cgroup"
 	"github.com/berthos/berth/init/link"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/init/sandbox"
@@ -90,8 +91,11 @@ func (f *fake) system() *System {
 		Wait4:   func() (int, syscall.WaitStatus) { return 0, 0 },
 		Signal:  func(int, syscall.Signal) error { return nil },
 		Signals: func(context.Context) <-chan os.Signal { return make(chan os.Signal) },
-		Cgroup: func(app string, _ policy.Limits) (*group, error) {
-			return &group{oom: func() bool { return false }, remove: func() error { return f.do("remove cgroup " + app) }}, f.do("cgroup " + app)
+		Cgroup: func(app string, _ policy.Limits, _ []string) (*appGroup, error) {
+			return &appGroup{
+				procs: func(string) []*os.File { return nil }, hits: func(string) cgroup.Hits { return cgroup.Hits{} },
+				remove: func() error { return f.do("remove cgroup " + app) },
+			}, f.do("cgroup " + app)
 		},
 		Listen: func(path string) (*os.File, error) {
 			if err := f.do("listen " + path); err != nil {

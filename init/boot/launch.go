@@ -17,16 +17,18 @@ import (
 	"github.com/berthos/berth/init/sandbox"
 )
 
-// launcher starts runs of one app, each through a fresh enforcer.
+// launcher starts runs of one process of an app, each through a fresh enforcer.
 type launcher struct {
 	p      *pid1
+	name   string // of the process among all (policy.Instance)
 	start  link.Start
-	policy policy.Policy
+	policy policy.Policy // of the app
+	rights policy.Rights // of this process
 	code   string
+	dir    string // of its socket
 }
 
-func appDir(app string) string     { return filepath.Join(appsDir, app) }
-func socketPath(app string) string { return filepath.Join(appDir(app), "sock") }
+func (l *launcher) socket() string { return filepath.Join(l.dir, "sock") }
 
 // pipes are the ends of an instance's descriptors that PID 1 keeps, and those
 // that its enforcer gets.
@@ -51,7 +53,7 @@ func (ps *pipes) closeOurs() {
 
 // launch starts the enforcer in new namespaces and hands it its descriptors.
 func (l *launcher) launch(context.Context) (instance, error) {
-	app := l.start.App
+	app := l.name
 	shares, err := l.p.sharesFor(l.start.Shares)
 	if err != nil {
 		return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
@@ -65,58 +67,46 @@ func (l *launcher) launch(context.Context) (instance, error) {
 	if err != nil {
 		return nil, failed("cgroup", fmt.Errorf("cannot start app %q: %w", app, err))
 	}
-	ps, err := newPipes(listener)
-	if err == nil {
-		defer ps.closeTheirs()
-		var child *process
-		child, err = l.p.procs.start(enforcer, []string{enforcer}, []string{}, descriptors(ps.theirs, group.procs), namespaces())
-		if err == nil {
-			return l.started(ps, child, group, l.spec(shares, len(group.procs))), nil
-		}
-		ps.closeOurs()
+	in, err := l.execute(listener, group, shares)
+	if err != nil {
+		_ = group.leave()
+		return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
 	}
-	_ = group.remove()
-	return nil, failed(stepStart, fmt.Errorf("cannot start app %q: %w", app, err))
+	return in, nil
+}
+
+// execute starts the enforcer with all that it gets.
+func (l *launcher) execute(listener *os.File, group *group, shares []sandbox.Share) (*running, error) {
+	ps, err := newPipes(listener)
+	if err != nil {
+		return nil, err
+	}
+	defer ps.closeTheirs()
+	calls, err := l.newInvokes()
+	if err != nil {
+		ps.closeOurs()
+		return nil, err
+	}
+	defer calls.closeTheirs()
+	child, err := l.p.procs.start(enforcer, []string{enforcer}, []string{}, descriptors(ps.theirs, group.procs, calls.theirs), namespaces())
+	if err != nil {
+		ps.closeOurs()
+		calls.close()
+		return nil, err
+	}
+	return l.started(ps, calls, child, group, l.spec(shares, len(group.procs))), nil
 }
 
 // listen makes the socket on which the app will accept calls. PID 1 keeps only
 // its name: once the app is gone, nobody can connect.
 func (l *launcher) listen() (*os.File, error) {
-	if err := l.p.sys.RemoveAll(appDir(l.start.App)); err != nil {
+	if err := l.p.sys.RemoveAll(l.dir); err != nil {
 		return nil, fmt.Errorf("cannot clear folder: %w", err)
 	}
-	if err := l.p.sys.Mkdir(appDir(l.start.App), 0o700); err != nil {
+	if err := l.p.sys.Mkdir(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot create folder: %w", err)
 	}
-	return l.p.sys.Listen(socketPath(l.start.App))
-}
-
-// cgroup returns the group for a run: made here in a VM, inherited on a native
-// machine.
-func (l *launcher) cgroup() (*group, error) {
-	if l.p.profile == sandbox.ProfileVM {
-		return l.p.sys.Cgroup(l.start.App, l.policy.Limits)
-	}
-	g := &group{oom: func() bool { return false }}
-	g.remove = func() error {
-		for _, f := range g.procs {
-			_ = f.Close()
-		}
-		return nil
-	}
-	for _, c := range l.p.native.Cgroups {
-		if c.App != l.start.App {
-			continue
-		}
-		for _, fd := range c.FDs {
-			dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("cannot use descriptor %d: %w", fd, err), g.remove())
-			}
-			g.procs = append(g.procs, os.NewFile(uintptr(dup), "cgroup.procs"))
-		}
-	}
-	return g, nil
+	return l.p.sys.Listen(l.socket())
 }
 
 // newPipes makes the descriptors in the order that package sandbox fixes; those
@@ -171,6 +161,7 @@ func (l *launcher) spec(shares []sandbox.Share, cgroups int) sandbox.Spec {
 	return sandbox.Spec{
 		Profile:  l.p.profile,
 		Policy:   l.start.Policy,
+		Worker:   l.start.Worker,
 		UID:      l.start.UID,
 		GID:      l.start.GID,
 		Hostname: l.start.App,
@@ -179,19 +170,22 @@ func (l *launcher) spec(shares []sandbox.Share, cgroups int) sandbox.Spec {
 		Cgroups:  cgroups,
 		ABI:      l.p.config.ABI,
 		Ablate:   l.start.Ablate,
+		Invoke:   l.callees(),
+		Secrets:  l.start.Secrets,
 	}
 }
 
 // started sends the enforcer its Spec and begins to collect what it prints.
-func (l *launcher) started(ps *pipes, child *process, g *group, spec sandbox.Spec) *running {
+func (l *launcher) started(ps *pipes, calls *invokes, child *process, g *group, spec sandbox.Spec) *running {
 	in := &running{
-		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, group: g,
-		errors: l.p.logs.writer(l.start.App, "stderr"), drained: make(chan struct{}), exited: make(chan struct{}),
+		l: l, child: child, reports: newReports(ps.report), goes: ps.goes, group: g, invokes: calls,
+		errors: l.p.logs.writer(l.name, "stderr"), drained: make(chan struct{}), exited: make(chan struct{}),
 	}
 	if l.p.records != nil {
-		l.p.records.started(child.pid, l.start.App)
+		l.p.records.started(child.pid, l.name)
 	}
-	out := l.p.logs.writer(l.start.App, "stdout")
+	calls.serve()
+	out := l.p.logs.writer(l.name, "stdout")
 	outDone := make(chan struct{})
 	l.p.spawn("stdout", func() { out.drain(ps.out); close(outDone) })
 	l.p.spawn("stderr", func() { in.errors.drain(ps.err); <-outDone; close(in.drained) })
@@ -205,9 +199,9 @@ func (l *launcher) started(ps *pipes, child *process, g *group, spec sandbox.Spe
 }
 
 // cleanup removes what runs leave behind.
-func (l *launcher) cleanup() { _ = l.p.sys.RemoveAll(appDir(l.start.App)) }
+func (l *launcher) cleanup() { _ = l.p.sys.RemoveAll(l.dir) }
 
 // dial connects to the app's socket.
 func (l *launcher) dial(ctx context.Context) (net.Conn, error) {
-	return l.p.sys.Dial(ctx, socketPath(l.start.App))
+	return l.p.sys.Dial(ctx, l.socket())
 }

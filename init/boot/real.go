@@ -55,7 +55,7 @@ func realSystem(profile string, exit func(int)) *System {
 		Signal:  syscall.Kill,
 		Signals: signals,
 
-		Cgroup: appCgroup,
+		Cgroup: makeGroup,
 
 		Listen: listenUnix,
 		Dial:   dialUnix,
@@ -258,7 +258,9 @@ func listenUnix(path string) (*os.File, error) {
 }
 
 func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { refuseDescriptors(int(fd)) })
+	}}
 	conn, err := d.DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, syscall.EAGAIN):

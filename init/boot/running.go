@@ -28,6 +28,9 @@ const (
 	impatience = 200 * time.Millisecond
 )
 
+// killedStatus is how a process ends that the kernel killed.
+const killedStatus = "signal: killed"
+
 const (
 	// drainFor is how long the pipes of a process that is gone may take. All
 	// its descendants are gone with it, so this is for what is in the pipes.
@@ -44,6 +47,7 @@ type running struct {
 	reports *reports
 	goes    *os.File
 	group   *group
+	invokes *invokes // connections to the apps that it may call
 	errors  *lineWriter
 	drained chan struct{} // what it printed is in the log
 	exited  chan struct{}
@@ -61,9 +65,10 @@ func (r *running) wait() {
 	case <-time.After(drainFor):
 	}
 	r.status = describeApp(r.child.status)
-	if r.group.oom() {
-		r.status += fmt.Sprintf(" (out of memory: its limit is %d MiB)", r.l.policy.Limits.MemoryMB)
+	if hit := r.group.hits().Text(r.l.policy.Limits, r.status == killedStatus); hit != "" {
+		r.status += " (" + hit + ")"
 	}
+	r.invokes.close()
 	_ = r.goes.Close()
 	_ = r.reports.file.Close()
 	r.mu.Lock()
@@ -71,8 +76,8 @@ func (r *running) wait() {
 		_ = r.hello.Close()
 	}
 	r.mu.Unlock()
-	if err := r.group.remove(); err != nil {
-		r.l.p.log.Warn("cannot remove cgroup", "app", r.l.start.App, "error", err)
+	if err := r.group.leave(); err != nil {
+		r.l.p.log.Warn("cannot remove cgroup", "app", r.l.name, "error", err)
 	}
 	if r.l.p.records != nil {
 		r.l.p.records.ended(r.child.pid)
@@ -129,7 +134,7 @@ func (r *running) Enforced(ctx context.Context) (link.Enforced, error) {
 			if r.l.p.records != nil {
 				e.Steps = append(e.Steps, sandbox.StepRecords)
 			}
-			return link.Enforced{App: r.l.start.App, PolicySHA256: e.PolicySHA256, ABI: e.ABI, Steps: e.Steps, Weaker: e.Weaker}, nil
+			return link.Enforced{App: r.l.name, PolicySHA256: e.PolicySHA256, ABI: e.ABI, Steps: e.Steps, Weaker: e.Weaker}, nil
 		}
 	}
 }

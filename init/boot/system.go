@@ -55,7 +55,8 @@ type System struct {
 	Signal  func(pid int, sig syscall.Signal) error
 	Signals func(ctx context.Context) <-chan os.Signal // SIGCHLD, SIGTERM, SIGINT
 
-	Cgroup func(app string, limits policy.Limits) (*group, error)
+	// Cgroup makes the group that the processes of an app share.
+	Cgroup func(app string, limits policy.Limits, processes []string) (*appGroup, error)
 
 	Listen func(path string) (*os.File, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)

@@ -25,6 +25,7 @@ type Group struct {
 
 	dirs  []string
 	procs []*os.File
+	parts map[string][]part // of the processes that it was divided among
 }
 
 // setting is one file of a cgroup folder.
@@ -136,6 +137,9 @@ func (g *Group) Limit(l policy.Limits) error {
 	for _, c := range controllers(l) {
 		for _, dir := range g.dirs {
 			for _, settings := range [][]setting{c.v2, c.v1} {
+				if g.parts != nil { // each ends alone
+					settings = slices.DeleteFunc(settings, func(s setting) bool { return s.file == "memory.oom.group" })
+				}
 				if err := change(dir, settings); err != nil {
 					return fmt.Errorf("cannot change limit of %s: %w", c.limits, err)
 				}
@@ -178,9 +182,9 @@ func (g *Group) folder(dir string) error {
 // They belong to the group and are closed by Remove.
 func (g *Group) Procs() []*os.File { return g.procs }
 
-// Dirs returns the group's folders, so that another process can remove them
-// (RemoveDirs) should this one die.
-func (g *Group) Dirs() []string { return slices.Clone(g.dirs) }
+// Dirs returns the group's folders, those of parts first, so that another process
+// can remove them (RemoveDirs) should this one die.
+func (g *Group) Dirs() []string { return append(g.partDirs(), g.dirs...) }
 
 // RemoveDirs kills what is left in a group's folders and removes those that are
 // still there.
@@ -197,7 +201,7 @@ func RemoveDirs(dirs []string) error {
 // Kill ends every process of the group. It does not wait for their end.
 func (g *Group) Kill() error {
 	var errs []error
-	for _, dir := range g.dirs {
+	for _, dir := range g.dirs { // of v2: with all folders below it
 		err := put(filepath.Join(dir, "cgroup.kill"), "1")
 		if errors.Is(err, os.ErrNotExist) { // v1 has no such file
 			err = killAll(dir)
@@ -240,10 +244,17 @@ func (g *Group) Remove() error {
 	for _, f := range g.procs {
 		errs = append(errs, f.Close())
 	}
-	for _, dir := range g.dirs {
+	for _, parts := range g.parts {
+		for _, p := range parts {
+			if p.dir != "" {
+				errs = append(errs, p.procs.Close())
+			}
+		}
+	}
+	for _, dir := range g.Dirs() {
 		errs = append(errs, remove(dir))
 	}
-	g.procs, g.dirs = nil, nil
+	g.procs, g.dirs, g.parts = nil, nil, nil
 	return errors.Join(errs...)
 }
 
