@@ -143,7 +143,7 @@ func readUnless(ctx context.Context, r io.Reader) ([]byte, error) {
 func call(ctx context.Context, w World, c control.Client, d control.App, q protocol.Request) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := c.Open(ctx, d.Name)
+	conn, err := c.Open(ctx, d.Name, q.Export)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func call(ctx context.Context, w World, c control.Client, d control.App, q proto
 		return protocol.Call(ctx, conn, q, on)
 	}
 	copied := make(chan error, 1)
-	go func() { copied <- rawStream(ctx, w, c, d.Name, q.ID) }()
+	go func() { copied <- rawStream(ctx, w, c, d.Name, q) }()
 	out, err := protocol.Call(ctx, conn, q, on)
 	if err != nil {
 		cancel()
@@ -171,15 +171,15 @@ func call(ctx context.Context, w World, c control.Client, d control.App, q proto
 // plain writes a number without an exponent: most count bytes.
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-func rawStream(ctx context.Context, w World, c control.Client, app, id string) error {
-	conn, err := c.Open(ctx, app)
+func rawStream(ctx context.Context, w World, c control.Client, app string, q protocol.Request) error {
+	conn, err := c.Open(ctx, app, q.Export)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if err := protocol.NewWriter(conn).Request(protocol.Request{Type: protocol.TypeStream, ID: id}); err != nil {
+	if err := protocol.NewWriter(conn).Request(protocol.Request{Type: protocol.TypeStream, ID: q.ID, Export: q.Export}); err != nil {
 		return fmt.Errorf("cannot open the raw stream: %w", err)
 	}
 	go func() {

@@ -84,8 +84,8 @@ func (c Client) Describe(ctx context.Context) (Description, error) {
 }
 
 // Open connects to an app: sdk/protocol is spoken on what it returns.
-func (c Client) Open(ctx context.Context, app string) (link.Half, error) {
-	conn, _, err := c.ask(ctx, request{Kind: kindCall, App: app})
+func (c Client) Open(ctx context.Context, app, export string) (link.Half, error) {
+	conn, _, err := c.ask(ctx, request{Kind: kindCall, App: app, Export: export})
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,9 @@ const (
 )
 
 type request struct {
-	Kind string `json:"kind"`
-	App  string `json:"app,omitempty"`
+	Kind   string `json:"kind"`
+	App    string `json:"app,omitempty"`
+	Export string `json:"export,omitempty"` // kindCall: of the call that comes
 
 	SinceUnixNano int64 `json:"since_unix_nano,omitempty"` // kindDenials, kindNames
 	WaitMillis    int64 `json:"wait_millis,omitempty"`     // kindDenials

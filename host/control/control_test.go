@@ -24,7 +24,7 @@ func (e echo) Describe() Description {
 	return Description{ID: "one", Apps: []App{{Name: "echo", Policy: []byte("{}")}}}
 }
 
-func (e echo) Open(_ context.Context, app string) (link.Half, error) {
+func (e echo) Open(_ context.Context, app, _ string) (link.Half, error) {
 	if app != "echo" {
 		return nil, errors.New(`cannot call app "` + app + `": this sandbox runs echo`)
 	}
@@ -117,7 +117,7 @@ func TestFindAndCall(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].ID != "one" || len(silent) > 0 {
 		t.Fatalf("Find = %v, %v, %v; want the one that answers", found, silent, err)
 	}
-	conn, err := clients[0].Open(t.Context(), "echo")
+	conn, err := clients[0].Open(t.Context(), "echo", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestUnknownApp(t *testing.T) {
 	if err != nil || len(clients) != 1 {
 		t.Fatal(clients, err)
 	}
-	if _, err := clients[0].Open(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "this sandbox runs echo") {
+	if _, err := clients[0].Open(t.Context(), "other", ""); err == nil || !strings.Contains(err.Error(), "this sandbox runs echo") {
 		t.Errorf("Open = %v, want the backend's error", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestLongPath(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
-	conn, err := clients[0].Open(t.Context(), "echo")
+	conn, err := clients[0].Open(t.Context(), "echo", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ type deaf struct {
 	far chan *net.UnixConn
 }
 
-func (d deaf) Open(context.Context, string) (link.Half, error) {
+func (d deaf) Open(context.Context, string, string) (link.Half, error) {
 	near, far, err := pair()
 	if err == nil {
 		d.far <- far
@@ -295,7 +295,7 @@ func TestEndsWithAppThatHoldsOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- Serve(ctx, l, b, nil) }()
-	conn, err := Client{path: filepath.Join(dir, Socket)}.Open(t.Context(), "app")
+	conn, err := Client{path: filepath.Join(dir, Socket)}.Open(t.Context(), "app", "")
 	if err != nil {
 		t.Fatal(err)
 	}

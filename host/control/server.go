@@ -18,7 +18,7 @@ import (
 type Backend interface {
 	Describe() Description
 	// Open connects to the listening socket of app.
-	Open(ctx context.Context, app string) (link.Half, error)
+	Open(ctx context.Context, app, export string) (link.Half, error)
 	// Denials returns what was recorded of app since a time. It waits, until ctx
 	// ends, for what is under way.
 	Denials(ctx context.Context, app string, since time.Time) (Denials, error)
@@ -92,7 +92,7 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 		d := b.Describe()
 		return writeLine(conn, reply{Description: &d})
 	case kindCall:
-		return serveCall(ctx, conn, b, req.App)
+		return serveCall(ctx, conn, b, req.App, req.Export)
 	case kindDenials:
 		return serveDenials(ctx, conn, b, req)
 	case kindNames:
@@ -116,8 +116,8 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 	return writeLine(conn, reply{Error: fmt.Sprintf("cannot serve a request of kind %q", req.Kind)})
 }
 
-func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app string) error {
-	stream, err := b.Open(ctx, app)
+func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app, export string) error {
+	stream, err := b.Open(ctx, app, export)
 	if err != nil {
 		return writeLine(conn, reply{Error: err.Error()})
 	}

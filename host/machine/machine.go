@@ -64,8 +64,9 @@ type Share struct {
 
 // App names an app that will run and what it may use.
 type App struct {
-	Name   string
-	Limits policy.Limits
+	Name      string
+	Processes []string      // names of its processes (policy.Instance)
+	Limits    policy.Limits // of all together
 }
 
 // Instance is a booted sandbox. It ends by itself when the link is closed, which
@@ -88,12 +89,12 @@ type Limiter interface {
 	LimitDirs() []string // the folders of these files
 }
 
-// MemoryWatcher is an Instance whose apps' memory the machine limits, and not the
-// guest, so that only it knows why one was killed.
-type MemoryWatcher interface {
-	// OutOfMemory reports whether a process of the app was killed for its memory
-	// limit since it was last asked.
-	OutOfMemory(app string) bool
+// LimitWatcher is an Instance that limits apps, and not the guest, so that only it
+// knows which limit a process had hit when it ended.
+type LimitWatcher interface {
+	// LimitHit says which limit of an app was hit since it was last asked about
+	// this process; "" if none. killed says that the process was killed.
+	LimitHit(app, process string, killed bool) string
 }
 
 // End says how an instance ended.

@@ -43,8 +43,8 @@ func (s *server) shares(app string) (out []control.Share) {
 }
 
 // Open connects to an app of the sandbox.
-func (s *server) Open(ctx context.Context, app string) (link.Half, error) {
-	stream, err := s.sb.Open(ctx, app)
+func (s *server) Open(ctx context.Context, app, export string) (link.Half, error) {
+	stream, err := s.sb.Open(ctx, app, export)
 	if err != nil {
 		return nil, err
 	}

@@ -158,7 +158,7 @@ func (s *server) next() (o order, code []byte, err error) {
 
 // admit notes what runs, for explanations; the code is not kept.
 func (s *server) admit(a App) sandbox.App {
-	run := sandbox.App{Policy: a.Policy, Image: a.Image}
+	run := sandbox.App{Policy: a.Policy, Image: a.Image, Secrets: a.Secrets}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.apps[appName(a.Policy)] = App{Manifest: a.Manifest}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ type App struct {
 	CodeDir string // a folder, packed at start
 	Image   []byte // an app image
 	Code    string // with InRoot: the app of the root whose code it is; "": its own
+	// Secrets are values by name: exactly those that the policy names. They are
+	// handed to the processes that may have them and to nobody else.
+	Secrets map[string]string
 	// ReadyMillis bounds the time from start to ready; 0: the guest's default.
 	ReadyMillis int64
 }
@@ -60,9 +64,12 @@ type appSpec struct {
 	uid    uint32
 }
 
-// app is a started app.
+// app is a started process of an app.
 type app struct {
 	appSpec
+	name   string        // of the process among all (policy.Instance)
+	worker string        // policy.Main, or which
+	own    policy.Policy // what holds for this process
 
 	// Guarded by Sandbox.mu.
 	enforced *link.Enforced
@@ -80,8 +87,19 @@ type app struct {
 
 // AppInfo describes an app of a sandbox.
 type AppInfo struct {
-	Name     string
-	Policy   []byte
+	Name      string
+	Policy    []byte
+	Exports   []protocol.Export // of all its processes, sorted by name
+	Ready     bool              // all its processes are
+	Enforced  link.Enforced     // of its first process
+	Err       error             // why it, or a process of it, does not run any more
+	Processes []ProcessInfo     // in the order of policy.Processes
+}
+
+// ProcessInfo describes a process of an app.
+type ProcessInfo struct {
+	Name     string // policy.Instance
+	Worker   string // policy.Main, or the worker's name
 	Exports  []protocol.Export
 	Ready    bool
 	Enforced link.Enforced
@@ -92,15 +110,43 @@ type AppInfo struct {
 func (s *Sandbox) Apps() (out []AppInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, a := range s.apps {
-		info := AppInfo{Name: name, Policy: a.Policy, Exports: a.exports, Ready: a.ready, Err: a.over}
-		if a.enforced != nil {
-			info.Enforced = *a.enforced
+	for _, name := range slices.Sorted(maps.Keys(s.apps)) {
+		if a := s.apps[name]; a.worker == a.policy.Processes()[0] {
+			out = append(out, s.describe(a.policy.App))
 		}
-		out = append(out, info)
 	}
-	slices.SortFunc(out, func(a, b AppInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// processes returns an app's processes in the order of its policy. mu is held.
+func (s *Sandbox) processes(name string) (all []*app) {
+	for _, a := range s.apps {
+		if a.policy.App == name {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b *app) int { return strings.Compare(a.worker, b.worker) })
+	return all
+}
+
+// describe describes an app. mu is held.
+func (s *Sandbox) describe(name string) AppInfo {
+	info := AppInfo{Name: name, Ready: true}
+	for _, a := range s.processes(name) {
+		p := ProcessInfo{Name: a.name, Worker: a.worker, Exports: a.exports, Ready: a.ready, Err: a.over}
+		if a.enforced != nil {
+			p.Enforced = *a.enforced
+		}
+		info.Policy, info.Ready = a.Policy, info.Ready && p.Ready
+		info.Exports = append(info.Exports, p.Exports...)
+		if info.Err == nil {
+			info.Err = p.Err
+		}
+		info.Processes = append(info.Processes, p)
+	}
+	info.Enforced = info.Processes[0].Enforced
+	slices.SortFunc(info.Exports, func(a, b protocol.Export) int { return strings.Compare(a.Name, b.Name) })
+	return info
 }
 
 func (s *Sandbox) checkApps(in []App) (out []appSpec, err error) {
@@ -132,10 +178,22 @@ func (s *Sandbox) checkApp(a App, n int) (appSpec, error) {
 	if err != nil {
 		return appSpec{}, fmt.Errorf("cannot start app %q: %w", p.App, err)
 	}
+	if err := checkSecrets(p, a.Secrets); err != nil {
+		return appSpec{}, err
+	}
 	if code != p.Code {
 		return appSpec{}, hint.Errorf("compile the policy for this code", "cannot start app %q: its policy is for code %s, this is %s", p.App, p.Code, code)
 	}
 	return appSpec{App: a, policy: p, digest: policy.Digest(a.Policy), uid: s.appID(p, n)}, nil
+}
+
+// checkSecrets names the line of the manifest that is about what is missing or
+// not wanted.
+func checkSecrets(p policy.Policy, values map[string]string) error {
+	if err := p.CheckSecrets(values); err != nil {
+		return hint.Errorf("its manifest says secrets: ["+strings.Join(p.Secrets, ", ")+"]", "cannot start app %q: %w", p.App, err)
+	}
+	return nil
 }
 
 // appID gives apps with a workspace the id whose files belong to the folder's
@@ -163,33 +221,68 @@ func pack(dir string) ([]byte, error) {
 func (s *Sandbox) machineApps() (out []machine.App) {
 	for _, a := range s.o.Apps {
 		if p, err := policy.Parse(a.Policy); err == nil {
-			out = append(out, machine.App{Name: p.App, Limits: p.Limits})
+			out = append(out, machine.App{Name: p.App, Processes: instances(p), Limits: p.Limits})
 		}
 	}
 	return out
 }
 
-// launch sends the code and starts the app.
-func (s *Sandbox) launch(ctx context.Context, spec appSpec) error {
-	start, err := s.sendCode(ctx, spec)
-	if err != nil {
-		return s.orReason(fmt.Errorf("cannot start app %q: %w", spec.policy.App, err))
+// instances are the names of an app's processes.
+func instances(p policy.Policy) (names []string) {
+	for _, worker := range p.Processes() {
+		names = append(names, policy.Instance(p.App, worker))
 	}
-	return s.startApp(ctx, spec, start)
+	return names
 }
 
-// startApp asks for the app and waits until it is ready or will not be.
-func (s *Sandbox) startApp(ctx context.Context, spec appSpec, start link.Start) error {
-	name := spec.policy.App
-	a := &app{appSpec: spec, changed: make(chan struct{})}
-	a.running, a.cancel = context.WithCancelCause(context.Background())
-	s.mu.Lock()
-	s.apps[name] = a
-	s.mu.Unlock()
-	if err := s.send(link.Control{Start: &start}); err != nil {
-		return s.orReason(fmt.Errorf("cannot start app %q: %w", name, err))
+// launch sends the code of an app and asks for its processes.
+func (s *Sandbox) launch(ctx context.Context, spec appSpec) ([]*app, error) {
+	if err := s.sendCode(ctx, spec); err != nil {
+		return nil, s.orReason(fmt.Errorf("cannot start app %q: %w", spec.policy.App, err))
 	}
-	return s.await(ctx, a, func() bool { return a.ready || s.o.Rehearse && a.enforced != nil })
+	return s.startApp(spec)
+}
+
+// startApp asks for every process of an app, all at once. They take the place of
+// those that the app had.
+func (s *Sandbox) startApp(spec appSpec) (all []*app, err error) {
+	var starts []link.Start
+	for _, worker := range spec.policy.Processes() {
+		a := &app{appSpec: spec, worker: worker, name: policy.Instance(spec.policy.App, worker), changed: make(chan struct{})}
+		if a.own, err = spec.policy.For(worker); err != nil {
+			return nil, err
+		}
+		start, err := s.startOf(a)
+		if err != nil {
+			return nil, fmt.Errorf("cannot start app %q: %w", a.name, err)
+		}
+		a.running, a.cancel = context.WithCancelCause(context.Background())
+		all, starts = append(all, a), append(starts, start)
+	}
+	s.mu.Lock()
+	for _, old := range s.processes(spec.policy.App) {
+		delete(s.apps, old.name)
+	}
+	for _, a := range all {
+		s.apps[a.name] = a
+	}
+	s.mu.Unlock()
+	for n := range starts {
+		if err := s.send(link.Control{Start: &starts[n]}); err != nil {
+			return all, s.orReason(fmt.Errorf("cannot start app %q: %w", all[n].name, err))
+		}
+	}
+	return all, nil
+}
+
+// awaitReady waits until processes are ready or one will not be.
+func (s *Sandbox) awaitReady(ctx context.Context, all []*app) error {
+	for _, a := range all {
+		if err := s.await(ctx, a, func() bool { return a.ready || s.o.Rehearse && a.enforced != nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // await waits until done holds for an app (called with s.mu held), the app is
@@ -208,9 +301,9 @@ func (s *Sandbox) await(ctx context.Context, a *app, done func() bool) error {
 		select {
 		case <-changed:
 		case <-s.ended:
-			return s.orReason(fmt.Errorf("cannot start app %q", a.policy.App))
+			return s.orReason(fmt.Errorf("cannot start app %q", a.name))
 		case <-ctx.Done():
-			return fmt.Errorf("cannot start app %q: %w", a.policy.App, context.Cause(ctx))
+			return fmt.Errorf("cannot start app %q: %w", a.name, context.Cause(ctx))
 		}
 	}
 }
@@ -295,7 +388,7 @@ func (s *Sandbox) onReady(a *app, r *link.Ready) {
 		names = append(names, e.Name)
 	}
 	slices.Sort(names)
-	if err := sameExports(names, a.policy.Exports); err != nil {
+	if err := sameExports(names, a.own.Exports); err != nil {
 		s.giveUp(a, "ready", err)
 		return
 	}
@@ -337,7 +430,7 @@ func some(names []string) string {
 
 // giveUp stops an app for a reason that the host found.
 func (s *Sandbox) giveUp(a *app, step string, why error) {
-	name := a.policy.App
+	name := a.name
 	s.fail(a, &link.Failed{App: name, Step: step, Reason: why.Error()})
 	if err := s.send(link.Control{Stop: &link.Stop{App: name, Reason: why.Error()}}); err != nil {
 		s.log.Warn("cannot stop an app", "app", name, "error", err)
@@ -375,9 +468,10 @@ func startError(f *link.Failed) error {
 }
 
 func (s *Sandbox) onExited(a *app, e *link.Exited) {
-	if w, ok := s.instance.(machine.MemoryWatcher); ok && w.OutOfMemory(e.App) && strings.HasPrefix(e.Status, "signal: killed") {
-		e.Status += fmt.Sprintf(" (out of memory: its limit is %d MiB)", a.policy.Limits.MemoryMB)
+	if hit := s.limitHit(a, e.Status); hit != "" {
+		e.Status += " (" + hit + ")"
 	}
+	s.cut(a, fmt.Errorf("app %q ended: %s", a.name, e.Status))
 	s.change(a, func() {
 		a.ready, a.gone, a.left = false, e.Status, e.RestartMillis == 0
 		if e.RestartMillis == 0 && a.over == nil {
@@ -385,6 +479,16 @@ func (s *Sandbox) onExited(a *app, e *link.Exited) {
 		}
 	})
 	s.emit(Event{App: e.App, Exited: e})
+}
+
+// limitHit asks the machine, where the guest does not know it, which limit a
+// process had hit when it ended.
+func (s *Sandbox) limitHit(a *app, status string) string {
+	w, ok := s.instance.(machine.LimitWatcher)
+	if !ok {
+		return ""
+	}
+	return w.LimitHit(a.policy.App, a.name, status == "signal: killed")
 }
 
 // settleApps tells every waiter that nothing will come any more.
@@ -399,7 +503,7 @@ func (s *Sandbox) settleApps() {
 		s.change(a, func() {
 			a.ready, a.left = false, true
 			if a.over == nil {
-				a.over = fmt.Errorf("cannot run app %q: %w: %s", a.policy.App, ErrEnded, s.reason)
+				a.over = fmt.Errorf("cannot run app %q: %w: %s", a.name, ErrEnded, s.reason)
 			}
 		})
 	}

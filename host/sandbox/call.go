@@ -1,13 +1,13 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,17 +33,18 @@ type CallRequest struct {
 // an error gives a *protocol.Error. If the app or the sandbox dies meanwhile,
 // the error says how.
 func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, error) {
-	a, conn, err := s.open(ctx, r.App)
+	a, conn, err := s.open(ctx, r.App, r.Export)
 	if err != nil {
 		return nil, err
 	}
+	conn.checked = true // nobody else writes on it
 	q := protocol.Request{ID: rand.Text(), Export: r.Export, Input: r.Input}
 	if r.Upload == nil && r.Download == nil {
 		out, err := protocol.Call(ctx, resetter{conn}, q, r.OnMessage)
 		return out, s.explain(ctx, a, err)
 	}
 	q.Stream = true
-	raw, err := s.openRaw(ctx, a, q.ID)
+	raw, err := s.openRaw(ctx, a, q.ID, q.Export)
 	if err != nil {
 		conn.Reset()
 		return nil, err
@@ -64,14 +65,15 @@ func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, err
 	return out, nil
 }
 
-// Open connects to an app's listening socket: what follows is sdk/protocol.
-func (s *Sandbox) Open(ctx context.Context, app string) (*Conn, error) {
-	_, stream, err := s.open(ctx, app)
+// Open connects to the process of an app that serves an export: what follows is
+// sdk/protocol.
+func (s *Sandbox) Open(ctx context.Context, app, export string) (*Conn, error) {
+	_, stream, err := s.open(ctx, app, export)
 	return stream, err
 }
 
-func (s *Sandbox) open(ctx context.Context, name string) (*app, *Conn, error) {
-	a, err := s.find(name)
+func (s *Sandbox) open(ctx context.Context, name, export string) (*app, *Conn, error) {
+	a, err := s.find(name, export)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,23 +84,49 @@ func (s *Sandbox) open(ctx context.Context, name string) (*app, *Conn, error) {
 	return a, stream, err
 }
 
-func (s *Sandbox) find(name string) (*app, error) {
+// find returns the process that serves an export, or the first one for a name
+// that it answers with its own.
+func (s *Sandbox) find(name, export string) (*app, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.apps[name]; a != nil {
-		return a, nil
+	all := s.processes(name)
+	if len(all) == 0 {
+		names := []string{}
+		for _, a := range s.apps {
+			names = append(names, a.policy.App)
+		}
+		slices.Sort(names)
+		return nil, hint.Errorf("running: "+strings.Join(slices.Compact(names), ", "), "cannot call app %q: this sandbox does not run it", name)
 	}
-	names := slices.Sorted(maps.Keys(s.apps))
-	return nil, hint.Errorf("running: "+strings.Join(names, ", "), "cannot call app %q: this sandbox does not run it", name)
+	worker, served := all[0].policy.Serves(export)
+	for _, a := range all {
+		if served && a.worker == worker {
+			return a, nil
+		}
+	}
+	if len(all) > 1 && export != "" { // a process knows only its own
+		return nil, &protocol.Error{Code: protocol.CodeUnknownExport, Message: fmt.Sprintf("app has no export %q; it has %s", export, strings.Join(all[0].policy.AllExports(), ", "))}
+	}
+	return all[0], nil
+}
+
+// Process names the process of an app that serves an export, as logs, events and
+// denials name it.
+func (s *Sandbox) Process(app, export string) (string, error) {
+	a, err := s.find(app, export)
+	if err != nil {
+		return "", err
+	}
+	return a.name, nil
 }
 
 func (s *Sandbox) connect(ctx context.Context, a *app) (*Conn, error) {
-	stream, err := s.session.OpenStream(link.StreamHeader{Type: link.StreamCall, App: a.policy.App})
+	stream, err := s.session.OpenStream(link.StreamHeader{Type: link.StreamCall, App: a.name})
 	if err != nil {
 		return nil, s.explain(ctx, a, err)
 	}
 	defer context.AfterFunc(ctx, stream.Reset)()
-	stop, end := context.AfterFunc(a.running, stream.Reset), s.flights.begin(a.policy.App)
+	stop, end := context.AfterFunc(a.running, stream.Reset), s.flights.begin(a.name)
 	conn := &Conn{Stream: stream, answered: end, forget: func() { stop(); end() }}
 	if err := stream.ReceiveReply(); err != nil {
 		conn.Reset()
@@ -113,6 +141,56 @@ type Conn struct {
 	answered func()
 	forget   func()
 	last     lastLine
+
+	head    []byte // what was written of the first line
+	checked bool   // the first line was passed on
+}
+
+// Write passes on what the caller says. Its first line is written anew, so that
+// it says what was read here and nothing else, and no caller says that it is an
+// app: only the guest does.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.checked {
+		return c.Stream.Write(p)
+	}
+	c.head = append(c.head, p...)
+	end := bytes.IndexByte(c.head, '\n') + 1
+	if end == 0 && len(c.head) <= protocol.MaxMessage {
+		return len(p), nil
+	}
+	if _, err := c.Stream.Write(append(withoutCaller(c.head[:end]), c.head[end:]...)); err != nil {
+		return 0, err
+	}
+	c.head, c.checked = nil, true
+	return len(p), nil
+}
+
+// CloseWrite ends our half.
+func (c *Conn) CloseWrite() error {
+	if len(c.head) > 0 { // no line, and the app will say so
+		if _, err := c.Stream.Write(c.head); err != nil {
+			return err
+		}
+		c.head, c.checked = nil, true
+	}
+	return c.Stream.CloseWrite()
+}
+
+// withoutCaller returns a first line without its caller. What is no line of the
+// protocol cannot name one: it is left to the app to refuse.
+func withoutCaller(line []byte) []byte {
+	q, err := protocol.NewReader(bytes.NewReader(line)).Request()
+	if err != nil && json.Valid(line) {
+		q = protocol.Request{Type: q.Type}
+	} else if err != nil {
+		return line
+	}
+	q.Caller = ""
+	clean, err := protocol.EncodeRequest(q)
+	if err != nil {
+		return []byte("{}\n")
+	}
+	return clean
 }
 
 // Read reads what the app says. Its answer is the end of the call, although
@@ -137,12 +215,12 @@ func (c *Conn) Reset() {
 	c.Stream.Reset()
 }
 
-func (s *Sandbox) openRaw(ctx context.Context, a *app, id string) (*Conn, error) {
+func (s *Sandbox) openRaw(ctx context.Context, a *app, id, export string) (*Conn, error) {
 	raw, err := s.connect(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	if err := protocol.NewWriter(raw).Request(protocol.Request{Type: protocol.TypeStream, ID: id}); err != nil {
+	if err := protocol.NewWriter(raw).Request(protocol.Request{Type: protocol.TypeStream, ID: id, Export: export}); err != nil {
 		raw.Reset()
 		return nil, s.explain(ctx, a, err)
 	}
@@ -197,14 +275,44 @@ func (s *Sandbox) explain(ctx context.Context, a *app, err error) error {
 	return err
 }
 
-// Why says how an app or the sandbox died, for whoever lost a connection to it;
-// nil if it lives.
+// recently is how long ago a process may have ended, or been replaced, to be the
+// reason why a connection was lost.
+const recently = 10 * time.Second
+
+// cutBy says what cut the connections to a process, and when.
+type cutBy struct {
+	why error
+	at  time.Time
+}
+
+// cut notes that the connections to a process are lost.
+func (s *Sandbox) cut(a *app, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[a.policy.App] = cutBy{why, time.Now()}
+}
+
+// Why says how an app, a process of it, or the sandbox died, or that the app was
+// replaced, for whoever has just lost a connection to it; nil if it lives.
 func (s *Sandbox) Why(ctx context.Context, app string) error {
-	a, err := s.find(app)
+	a, err := s.find(app, "")
 	if err != nil {
 		return err
 	}
-	return s.died(ctx, a)
+	for try := range 2 {
+		s.mu.Lock()
+		last, reason := s.cuts[app], s.reason
+		s.mu.Unlock()
+		if last.why != nil && time.Since(last.at) < recently && reason == "" {
+			return last.why
+		}
+		if try == 0 { // the news may be on its way
+			if err := s.died(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Sandbox) died(ctx context.Context, a *app) error {
@@ -221,7 +329,7 @@ func (s *Sandbox) died(ctx context.Context, a *app) error {
 	case s.reason != "":
 		return fmt.Errorf("%w: %s", ErrEnded, s.reason)
 	case a.gone != "":
-		return fmt.Errorf("app %q ended: %s", a.policy.App, a.gone)
+		return fmt.Errorf("app %q ended: %s", a.name, a.gone)
 	}
 	return a.over
 }

@@ -30,23 +30,17 @@ func (s *Sandbox) codeDigest(name string, a App) (string, error) {
 }
 
 // sendCode brings an app's code into the guest, if it is not in the root file
-// system, and returns the request to start it.
-func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error) {
-	start := link.Start{App: spec.policy.App, Policy: spec.Policy, UID: spec.uid, GID: spec.uid, ReadyMillis: spec.ReadyMillis, Ablate: s.o.Ablate}
-	var err error
-	if start.Shares, err = s.sharesFor(spec.policy.App, spec.policy.Rights); err != nil {
-		return start, err
-	}
+// system.
+func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) error {
 	if spec.InRoot {
-		start.CodeDir = "/apps/" + spec.rootName(spec.policy.App)
-		return start, nil
+		return nil
 	}
 	stream, err := s.session.OpenStream(link.StreamHeader{
 		Type: link.StreamCode, Size: int64(len(spec.Image)),
 		SHA256: strings.TrimPrefix(spec.policy.Code, "sha256:"),
 	})
 	if err != nil {
-		return start, err
+		return err
 	}
 	defer stream.Close()
 	defer context.AfterFunc(ctx, stream.Reset)()
@@ -55,10 +49,24 @@ func (s *Sandbox) sendCode(ctx context.Context, spec appSpec) (link.Start, error
 		if refused := stream.ReceiveReply(); errors.Is(refused, link.ErrRefused) {
 			err = refused
 		}
-		return start, fmt.Errorf("cannot send code: %w", err)
+		return fmt.Errorf("cannot send code: %w", err)
 	}
 	if err := stream.ReceiveReply(); err != nil {
-		return start, fmt.Errorf("cannot send code: %w", err)
+		return fmt.Errorf("cannot send code: %w", err)
 	}
-	return start, nil
+	return nil
+}
+
+// startOf is the request to start a process.
+func (s *Sandbox) startOf(a *app) (link.Start, error) {
+	start := link.Start{
+		App: a.policy.App, Worker: a.worker, Policy: a.Policy, UID: a.uid, GID: a.uid,
+		ReadyMillis: a.ReadyMillis, Ablate: s.o.Ablate, Secrets: a.own.SecretsOf(a.Secrets),
+	}
+	if a.InRoot {
+		start.CodeDir = "/apps/" + a.rootName(a.policy.App)
+	}
+	var err error
+	start.Shares, err = s.sharesFor(a.policy.App, a.own.Rights)
+	return start, err
 }

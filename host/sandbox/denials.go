@@ -84,7 +84,7 @@ func (d Denials) FindCall(name string) (link.DenialRecord, bool) {
 // that of an app, for all its processes, or of one of them (policy.Instance).
 func (s *Sandbox) Denials(ctx context.Context, name string, since time.Time) (Denials, error) {
 	if !s.runs(name) {
-		if _, err := s.find(name); err != nil {
+		if _, err := s.find(name, ""); err != nil {
 			return Denials{}, err
 		}
 	}

@@ -67,14 +67,15 @@ type Sandbox struct {
 	ended chan struct{} // closed once nothing is left
 	tasks sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	apps   map[string]*app
+	mu     sync.Mutex      // guards what follows
+	apps   map[string]*app // every process, by its name (policy.Instance)
 	booted *link.Booted
-	boot   chan struct{} // closed with booted, or when the guest says why not
-	reason string        // why the sandbox ended or is ending
-	closed bool          // Close was called
-	pong   int64         // number of the last answered ping
-	read   chan struct{} // closed when the guest's last message was read; nil before the link is open
+	cuts   map[string]cutBy // by app: what last cut connections to it
+	boot   chan struct{}    // closed with booted, or when the guest says why not
+	reason string           // why the sandbox ended or is ending
+	closed bool             // Close was called
+	pong   int64            // number of the last answered ping
+	read   chan struct{}    // closed when the guest's last message was read; nil before the link is open
 
 	events chan Event
 }
@@ -89,11 +90,18 @@ func Start(ctx context.Context, o Options) (*Sandbox, error) {
 	if err := s.bootMachine(ctx); err != nil {
 		return nil, err
 	}
+	var all []*app
 	for _, spec := range specs {
-		if err := s.launch(ctx, spec); err != nil {
+		started, err := s.launch(ctx, spec)
+		if err != nil {
 			s.abort()
 			return nil, err
 		}
+		all = append(all, started...)
+	}
+	if err := s.awaitReady(ctx, all); err != nil {
+		s.abort()
+		return nil, err
 	}
 	return s, nil
 }
@@ -103,7 +111,7 @@ func prepare(o Options) (*Sandbox, []appSpec, error) {
 	if o.Machine == nil || o.Image == nil {
 		return nil, nil, errors.New("cannot start sandbox: no machine or no image given")
 	}
-	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), denials: newDenials(), started: time.Now()}
+	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, cuts: map[string]cutBy{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), denials: newDenials(), started: time.Now()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -27,8 +27,6 @@ func (h Hits) Text(l policy.Limits, killed bool) string {
 	switch {
 	case h.Memory > 0 && killed:
 		return fmt.Sprintf("out of memory: its limit is %d MiB", l.MemoryMB)
-	case h.Memory > 0:
-		return fmt.Sprintf("a process of it ran out of memory: its limit is %d MiB", l.MemoryMB)
 	case h.Pids > 0:
 		return fmt.Sprintf("out of processes: its limit is %d, threads included", l.Pids)
 	}

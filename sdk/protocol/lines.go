@@ -138,6 +138,14 @@ func (w *Writer) Request(q Request) error {
 	return w.send(q, MaxMessage)
 }
 
+// EncodeRequest returns the one line that says q.
+func EncodeRequest(q Request) ([]byte, error) {
+	if err := q.check(); err != nil {
+		return nil, fmt.Errorf("cannot encode request: %w", err)
+	}
+	return encode(q, MaxMessage)
+}
+
 // Message writes one line of the app. A message that would be too long is not
 // written at all (ErrTooLong), and the connection stays usable.
 func (w *Writer) Message(m Message) error {

@@ -208,18 +208,15 @@ func (i *instance) Notes() []string              { return slices.Concat(i.groups
 func (i *instance) Kill()                        { i.keeper.Kill() }
 
 // Limit changes an app's cgroup, if it has one.
-func (i *instance) Limit(app string, l policy.Limits) error {
-	if g := i.groups.byApp[app]; g != nil {
-		return g.Limit(l)
-	}
-	return nil
-}
+func (i *instance) Limit(app string, l policy.Limits) error { return i.groups.limit(app, l) }
 
 // LimitDirs are the folders of the apps' cgroups.
 func (i *instance) LimitDirs() []string { return i.groups.dirs() }
 
-// OutOfMemory asks the kernel.
-func (i *instance) OutOfMemory(app string) bool { return i.groups.outOfMemory(app) }
+// LimitHit asks the kernel.
+func (i *instance) LimitHit(app, process string, killed bool) string {
+	return i.groups.limitHit(app, process, killed)
+}
 
 // Wait says nothing for an init that exited as it was told to.
 func (i *instance) Wait() machine.End {
