@@ -5,11 +5,11 @@ type Use string
 
 // The uses. The enforcer has the Landlock rights of each.
 const (
-	UseCode     Use = "code"     // read and execute
-	UseRead     Use = "read"     // read
-	UseWrite    Use = "write"    // read and change
-	UseDevice   Use = "device"   // read and write a device that harms nobody
-	UseTerminal Use = "terminal" // read, write and control a pseudo terminal
+	UseCode     Use = "code"      // read and execute
+	UseRead     Use = "read"      // read
+	UseWrite    Use = "write"     // read and change
+	UseDevice   Use = "device"    // read and write a device that harms nobody
+	UseTerminal Use = "terminals" // read, write and control a pseudo terminal
 )
 
 // Place is something that an app has without any capability.
@@ -39,7 +39,7 @@ func Baseline(terminal bool) []Place {
 		list = append(list,
 			Place{"/dev/pts", UseTerminal, "its own pseudo terminals"},
 			Place{"/dev/ptmx", UseTerminal, "its own pseudo terminals"},
-			Place{"/dev/tty", UseTerminal, "its controlling terminal"},
+			Place{"/dev/tty", UseDevice, "its controlling terminal"},
 		)
 	}
 	return list

@@ -27,7 +27,11 @@ func TestGuest(t *testing.T) {
 	if _, err := exec.LookPath(testvm.QEMU); err != nil {
 		testenv.Skip(t, "no qemu-system-x86_64: install qemu-system-x86")
 	}
-	cmd := testvm.Machine{Kernel: kernel, Initrd: initramfs(t), MemoryMB: 512, Words: "-- -test.v -test.timeout=30m"}.Command(t.Context())
+	words := "-- -test.v -test.timeout=30m"
+	if only := os.Getenv("BERTH_TEST_GUEST_RUN"); only != "" {
+		words += " -test.run=" + only
+	}
+	cmd := testvm.Machine{Kernel: kernel, Initrd: initramfs(t), MemoryMB: 512, Words: words}.Command(t.Context())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -60,7 +64,7 @@ func initramfs(t *testing.T) string {
 	for name, from := range map[string]string{
 		"init": build(t, "./testdata/guest", ""), "pre/sandbox.test": tests,
 		"pre/agent-init-": build(t, "../cmd/agent-init", ""), "pre/agent-init-ablation": build(t, "../cmd/agent-init", "ablation"),
-		"pre/attackapp-": build(t, "../../tools/attackapp", ""),
+		"pre/attackapp-": build(t, "../../tools/attackapp", ""), "pre/askapp-": build(t, "../../tools/askapp", ""),
 	} {
 		raw, err := os.ReadFile(from)
 		if err != nil {

@@ -121,6 +121,9 @@ func (k kind) rights() (policy.FS, error) {
 // rules translates the grants and the fitted ports for go-landlock.
 func (e *enforcer) rules(fit policy.Ruleset) (rules []landlock.Rule, err error) {
 	for _, g := range e.Grants {
+		if err := e.known(g); err != nil {
+			return nil, err
+		}
 		rights, err := g.Kind.rights()
 		if err != nil {
 			return nil, err

@@ -27,6 +27,9 @@ import (
 // random objects: what berth why says must be what happens.
 func TestWhyAgreesWithTheKernel(t *testing.T) {
 	policies := 200
+	if os.Getenv(prebuilt) != "" {
+		policies = 20 // an emulated machine
+	}
 	if n, err := strconv.Atoi(os.Getenv("BERTH_TEST_POLICIES")); err == nil {
 		policies = n
 	}
@@ -121,7 +124,7 @@ var outside = []string{
 	"/", "/app", "/app/askapp", "/app/n", "/app/data", "/etc", "/etc/passwd", "/etc/n", "/etc/shadow", "/proc", "/proc/self/status", "/proc/self/n",
 	"/proc/self/root/etc/passwd", "/proc/self/root/run/canary/canary", "/proc/self/cwd", "/proc/self/exe", "/proc/1/status", "/proc/1/root", "/proc/cpuinfo", "/proc/sys",
 	"/tmp", "/tmp/n", "/tmp/a", "/tmp/a/n", "/tmp/a/b/n", "/scratch", "/scratch/n", "/dev", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
-	"/dev/n", "/dev/shm", "/dev/shm/n", "/dev/tty", "/dev/kmsg", "/dev/mem", "/run", "/run/canary", "/run/canary/canary", "/run/berth", "/root", "/home", "/bin/sh", "/usr",
+	"/dev/n", "/dev/shm", "/dev/shm/n", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/console", "/dev/kmsg", "/dev/mem", "/run", "/run/canary", "/run/canary/canary", "/run/berth", "/root", "/home", "/bin/sh", "/usr",
 	"/sys", "/boot", "/lib", "/sbin/agent-init", "/context", "/workspace", "/workspace/..", "/workspace/../etc/passwd", "/app/../run/canary/canary", "/scratch/../proc/../etc",
 	"f", "a/f", "../etc/passwd", "n",
 }
@@ -194,6 +197,9 @@ func capabilities(r *rand.Rand, two bool) (list []string) {
 	}
 	for range r.IntN(3) {
 		list = append(list, "network:"+pick(r, []string{"connect", "bind"})+":"+pick(r, askedPorts))
+	}
+	if r.IntN(3) == 0 {
+		list = append(list, "terminal:attach:*")
 	}
 	return list
 }
@@ -282,6 +288,8 @@ func (b *whyBase) other(q explain.Question, object string, errno unix.Errno) boo
 		missing = path.Base(object) == "n" || policy.Below(object, "/scratch") || slices.Contains([]string{"/etc/shadow", "/proc/cpuinfo", "/proc/sys", "/tmp/a", "/tmp/a/b", "/tmp/a/a"}, object)
 	}
 	switch {
+	case errno == unix.ENXIO: // a process without a terminal
+		return object == "/dev/tty"
 	case errno == unix.ENOENT || errno == unix.ENOTDIR:
 		return missing || missingParent(object) || strings.Contains(q.Object, "/../") // what lies before the dots has to exist
 	case q.Op == explain.Exec: // a folder, or a file without the right in its own mode
