@@ -264,7 +264,7 @@ func (c Context) mayAdd(lines string) string {
 	if c.Worker != "" {
 		at = fmt.Sprintf("the capabilities of export %q (and of the app) in %s", c.Worker, c.Manifest)
 	}
-	return fmt.Sprintf("the owner of this sandbox may add %s to %s and start it again; retrying will not help", lines, at)
+	return fmt.Sprintf("the owner of this sandbox may add %s to %s, approve it and start it again; retrying will not help", lines, at)
 }
 
 // guestPath turns what the app named into the canonical path below /workspace:
