@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/init/policy"
 )
 
@@ -186,8 +187,19 @@ func (w why) workDir() string {
 	return "/scratch"
 }
 
-// intoRoot follows what /proc says of a process's own root and folder.
+// intoRoot follows what /proc says of a process's own root and folder, which may
+// lead into /proc again.
 func intoRoot(name, workDir string) string {
+	for {
+		to := throughProc(name, workDir)
+		if to == name {
+			return name
+		}
+		name = to // shorter, or with fewer names of /proc
+	}
+}
+
+func throughProc(name, workDir string) string {
 	parts := strings.Split(name, "/")
 	if len(parts) < 4 || parts[1] != "proc" || parts[2] != "self" && parts[2] != "thread-self" {
 		return name
@@ -305,8 +317,11 @@ func capability(g policy.Path) string { return fmt.Sprintf("filesystem:%s:%s", g
 // fixFor names the narrowest capability that would allow op on the path itself.
 func fixFor(op Op, name string) (fix, none string) {
 	for _, root := range []string{"/workspace", "/tmp"} {
-		if policy.Below(name, root) {
-			return fmt.Sprintf("filesystem:%s:%s", op, name), ""
+		for at := name; policy.Below(at, root); at = path.Dir(at) {
+			fix := fmt.Sprintf("filesystem:%s:%s", op, at)
+			if _, err := manifest.ParseCapability(fix); err == nil { // not every name can be a scope
+				return fix, ""
+			}
 		}
 	}
 	return "", "none: a filesystem scope may only name /workspace, /context, /tmp, /app"
@@ -402,8 +417,8 @@ func parsePort(object string) (port uint16, outside bool, err error) {
 
 // call answers about an export of another app.
 func (w why) call(object string) (Answer, error) {
-	app, export, single := strings.Cut(object, ".")
-	if app == "" || single && export == "" || strings.ContainsAny(object, "/ \n\x00") {
+	app, export, _ := strings.Cut(object, ".")
+	if _, err := manifest.ParseCapability("app:invoke:" + object); err != nil {
 		return Answer{}, fmt.Errorf("cannot answer: %s is not APP or APP.EXPORT", quote(object))
 	}
 	a := Answer{Object: object}
