@@ -94,6 +94,7 @@ func (r *run) all(ctx context.Context) error {
 	r.report.Kernel, r.report.ABI = booted.Kernel, booted.ABI
 	r.world = probe.Inside(r.o.Machine.Profile() == guest.ProfileNativeUser, booted.ABI)
 	r.world.Code = "/app/berth.yml"
+	r.world.VM = r.o.Machine.Profile() == guest.ProfileVM
 	if err := r.field.plant(r.world); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (r *run) close() {
 // positions attacks from each position in turn, and last from the process that
 // Berth starts again after a crash.
 func (r *run) positions(ctx context.Context) error {
-	for _, at := range append([]probe.Position{probe.Main}, probe.Positions()...) {
+	for _, at := range append([]probe.Position{probe.Main}, r.world.Positions()...) {
 		if err := r.from(ctx, at); err != nil {
 			return err
 		}

@@ -121,35 +121,45 @@ func (f *field) listen(base, name string, kind int) error {
 	return errors.Join(err, os.Chmod(name, 0o777))
 }
 
-// state describes what no attack may change, by path: names, modes, times and
-// contents.
-func (f *field) state() (map[string]string, error) {
+// state describes what no attack of the given probes may change, by path: names,
+// modes, times and contents.
+func (f *field) state(probes []probe.Probe) (map[string]string, error) {
 	state := map[string]string{}
 	for _, part := range []string{partRead, partOut} {
-		err := filepath.WalkDir(filepath.Join(f.share, part), func(name string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			var sum [32]byte
-			if info.Mode().IsRegular() {
-				raw, err := os.ReadFile(name)
+		for _, p := range probes {
+			err := filepath.WalkDir(filepath.Join(f.share, part, p.ID), func(name string, d fs.DirEntry, err error) error {
+				if errors.Is(err, fs.ErrNotExist) {
+					return nil // a probe without folders
+				}
 				if err != nil {
 					return err
 				}
-				sum = sha256.Sum256(raw)
+				what, err := look(name, d)
+				state[strings.TrimPrefix(name, f.share)] = what
+				return err
+			})
+			if err != nil {
+				return nil, fmt.Errorf("cannot look at what was attacked: %w", err)
 			}
-			state[strings.TrimPrefix(name, f.share)] = fmt.Sprint(info.Mode(), info.ModTime().UnixNano(), sum)
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("cannot look at what was attacked: %w", err)
 		}
 	}
 	return state, nil
+}
+
+func look(name string, d fs.DirEntry) (string, error) {
+	info, err := d.Info()
+	if err != nil {
+		return "", err
+	}
+	var sum [32]byte
+	if info.Mode().IsRegular() {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		sum = sha256.Sum256(raw)
+	}
+	return fmt.Sprint(info.Mode(), info.ModTime().UnixNano(), sum), nil
 }
 
 // changed lists the probes whose folders differ.

@@ -23,8 +23,8 @@ type attempt struct {
 }
 
 // from attacks from one position and judges. Where the kernel's records are
-// read, each probe of the first position is a call of its own, so that its
-// records are nobody else's.
+// read, what Landlock refused is tried again from the first position, each probe
+// in a call of its own, so that its records are nobody else's.
 func (r *run) from(ctx context.Context, at probe.Position) error {
 	var probes []probe.Probe
 	for _, p := range probe.All(r.world) {
@@ -42,13 +42,21 @@ func (r *run) from(ctx context.Context, at probe.Position) error {
 		return nil
 	}
 	r.o.Log("attacking from position %s: %d probes", at, len(probes))
-	if !r.records || at != probe.Main {
-		return r.together(ctx, attacker, at, probes)
+	all, err := r.together(ctx, attacker, at, probes)
+	if err != nil {
+		return err
 	}
-	for _, p := range probes {
-		if err := r.together(ctx, attacker, at, []probe.Probe{p}); err != nil {
-			return err
+	for i, o := range all {
+		if at == probe.Main && r.records && r.byLandlock(probes[i], o.Errno) {
+			alone, err := r.together(ctx, attacker, at, probes[i:i+1])
+			if err != nil {
+				return err
+			}
+			if o.Verdict == Refused {
+				o = alone[0]
+			}
 		}
+		r.report.add(o)
 	}
 	return nil
 }
@@ -63,7 +71,11 @@ func (r *run) cross(ctx context.Context) error {
 	}
 	r.world = w
 	r.o.Log("attacking another app: %d probes", len(probes))
-	return r.together(ctx, rival, probe.Main, probes)
+	all, err := r.together(ctx, rival, probe.Main, probes)
+	for _, o := range all {
+		r.report.add(o)
+	}
+	return err
 }
 
 func (r *run) wanted(group string) bool {
@@ -78,19 +90,21 @@ func (r *run) leftOut(p probe.Probe) string {
 	return ""
 }
 
-func (r *run) together(ctx context.Context, app string, at probe.Position, probes []probe.Probe) error {
+// together tries probes in one call and returns their outcomes in this order.
+func (r *run) together(ctx context.Context, app string, at probe.Position, probes []probe.Probe) ([]Outcome, error) {
 	a, err := r.attempt(ctx, app, at, probes)
 	if err != nil {
-		return fmt.Errorf("cannot attack from position %s: %w", at, err)
+		return nil, fmt.Errorf("cannot attack from position %s: %w", at, err)
 	}
+	var all []Outcome
 	for _, p := range probes {
-		r.report.add(r.judge(p, at, a))
+		all = append(all, r.judge(p, at, a))
 	}
-	return nil
+	return all, nil
 }
 
 func (r *run) attempt(ctx context.Context, app string, at probe.Position, probes []probe.Probe) (a attempt, err error) {
-	before, err := r.field.state()
+	before, err := r.field.state(probes)
 	if err != nil {
 		return a, err
 	}
@@ -121,7 +135,7 @@ func (r *run) attempt(ctx context.Context, app string, at probe.Position, probes
 	if a.denials, err = r.sb.Denials(ctx, app, since); err != nil {
 		return a, err
 	}
-	after, err := r.field.state()
+	after, err := r.field.state(probes)
 	if err != nil {
 		return a, err
 	}
@@ -151,7 +165,7 @@ func (r *run) judge(p probe.Probe, at probe.Position, a attempt) Outcome {
 		o.Verdict = Absent
 	case !slices.Contains(p.Want, res.Errno):
 		o.Verdict, o.Detail = Broken, fmt.Sprintf("refused with %q, which is not among what was promised", res.Error)
-	case r.records && len(r.o.Ablate) == 0:
+	case r.records:
 		r.evidence(p, a, &o)
 	}
 	return o
@@ -159,8 +173,7 @@ func (r *run) judge(p probe.Probe, at probe.Position, a attempt) Outcome {
 
 // evidence looks for the kernel's record of a denial by Landlock.
 func (r *run) evidence(p probe.Probe, a attempt, o *Outcome) {
-	byLandlock := o.Errno == "EACCES" || o.Errno == "EXDEV"
-	if !byLandlock || p.Silent != "" {
+	if !r.byLandlock(p, o.Errno) {
 		return
 	}
 	rec, err := find(p, a.denials)
@@ -169,6 +182,13 @@ func (r *run) evidence(p probe.Probe, a attempt, o *Outcome) {
 		return
 	}
 	o.Record = strings.Join(rec.Blockers, ",") + " " + rec.Path + rec.Object
+}
+
+// byLandlock says whether an errno is Landlock's. EACCES may be that of another
+// layer that is asked before it, EXDEV that of two mounts.
+func (r *run) byLandlock(p probe.Probe, errno string) bool {
+	alone := len(r.o.Ablate) > 0
+	return errno == "EACCES" && (alone || p.Silent == "") || errno == "EXDEV" && (alone || len(p.Layers) == 1)
 }
 
 // find returns the record of what a probe did: one of its rights, on its object.

@@ -19,7 +19,7 @@ const (
 var notFlags = []syscall.Errno{unix.ENOTTY, unix.EOPNOTSUPP, unix.EINVAL}
 
 // own are attacks on what the app may touch, to change more than it may.
-func own() []Probe {
+func own(w World) []Probe {
 	return []Probe{
 		{ID: "FS-13", What: "open a descriptor of a read scope again, for writing", Layers: readOnlyScope, Want: refused, Blocks: []string{"fs.write_file"}, Run: func(w World, id string) error {
 			fd, err := unix.Open(ro(w, id, "f"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -55,7 +55,7 @@ func own() []Probe {
 			return changeFlags(in(w, id, "f"), immutable)
 		}},
 		{ID: "FS-21", What: "copy from a read scope to a write scope inside the kernel", Must: true, Run: copyInKernel},
-		{ID: "FS-25", What: "execute code from memory: no boundary, and said to be none", Must: true, Run: func(World, string) error { return runMemory() }},
+		memoryProgram(w),
 		{ID: "FS-29m", What: "write to own read-only memory through /proc/self/mem", Layers: readOnlyScope, Want: refused, Blocks: []string{"fs.write_file"}, On: "mem", Absent: []syscall.Errno{unix.EIO}, Run: writeOwnMemory},
 		{ID: "FS-29d", What: "change what a core file would hold", Layers: readOnlyScope, Want: refused, Absent: []syscall.Errno{unix.ENOENT}, Blocks: []string{"fs.write_file"}, On: "coredump_filter", Run: func(World, string) error {
 			return os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0)
@@ -138,6 +138,16 @@ func copyInKernel(w World, id string) error {
 	defer to.Close()
 	n, err := unix.Sendfile(int(to.Fd()), int(from.Fd()), nil, 64)
 	return effect(err, n > 0)
+}
+
+// memoryProgram is a boundary only where the kernel is told to be one. Written
+// files and interpreters aside, an app can execute any code there is.
+func memoryProgram(w World) Probe {
+	p := Probe{ID: "FS-25", What: "execute a program from memory: where it works, it is said to be no boundary", Must: true, Run: func(World, string) error { return runMemory() }}
+	if w.VM {
+		p.Must, p.Want, p.Silent = false, []syscall.Errno{unix.EACCES}, "vm.memfd_noexec"
+	}
+	return p
 }
 
 // runMemory executes a copy of this program that has no name.

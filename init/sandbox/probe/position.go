@@ -18,9 +18,13 @@ const (
 	Sibling    Position = "sibling"    // the same as a child of the supervisor (CLONE_PARENT)
 )
 
-// Positions lists all but Main.
-func Positions() []Position {
-	return []Position{Thread, ExecThread, Grandchild, Orphan, Memory, Fork, Vfork, Sibling}
+// Positions lists all of a world but Main.
+func (w World) Positions() []Position {
+	list := []Position{Thread, ExecThread, Grandchild, Orphan, Fork, Vfork, Sibling}
+	if !w.VM {
+		list = append(list, Memory)
+	}
+	return list
 }
 
 // Flags are those of clone for the positions that execute nothing.

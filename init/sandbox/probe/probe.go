@@ -44,6 +44,9 @@ type World struct {
 	User   bool   `json:"user"`   // an ordinary user's machine, with one uid
 	ABI    int    `json:"abi"`    // of the kernel's Landlock
 	Victim Victim `json:"victim"` // another app, if there is one
+	// VM is one as Berth boots it: its kernel executes nothing from memory, and
+	// the share comes from another kernel, the host's.
+	VM bool `json:"vm"`
 }
 
 // Inside is the world of an app to which a sandbox gave these folders.
@@ -70,8 +73,8 @@ type Probe struct {
 	Not func(World) string
 	// Blocks are rights of which Landlock's record of the denial names one, and
 	// On is part of the record's object; "": the probe's ID, which is in the name
-	// of its folders. A probe without is not refused by Landlock where that alone
-	// stands in its way, or leaves no record for the reason that Silent gives.
+	// of its folders. Silent is the layer that refuses first and with the same
+	// errno, so that there is no record while it is there.
 	Blocks []string
 	On     string
 	Silent string
@@ -124,7 +127,7 @@ func (p Probe) Do(w World) error {
 
 // All returns every probe that makes sense in w.
 func All(w World) (list []Probe) {
-	list = slices.Concat(contents(), detours(), links(w), names(), canaries(), scopes(), trees(w), own(),
+	list = slices.Concat(contents(), detours(), links(w), names(), canaries(), scopes(), trees(w), own(w),
 		mounts(), newMounts(), namespaces(w), processes(w), channels(w), kernel(), calls(), sockets(), identityProbes(), priorities(w))
 	return slices.DeleteFunc(list, func(p Probe) bool { return p.Not != nil && p.Not(w) != "" })
 }

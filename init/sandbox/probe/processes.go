@@ -53,45 +53,45 @@ func processes(w World) []Probe {
 		tracing, hidden = []Layer{{seccomp}, {landlock}, {caps}}, []Layer{{landlock}, {caps}}
 	}
 	return []Probe{
-		{ID: "PR-01p", What: "trace the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error { return seize(supervisor) }},
-		{ID: "PR-01v", What: "read the supervisor's memory", Layers: tracing, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-01p", What: "trace the supervisor", Blocks: []string{"ptrace"}, On: "pid", Layers: tracing, Want: unreachable, Run: func(World, string) error { return seize(supervisor) }},
+		{ID: "PR-01v", What: "read the supervisor's memory", Blocks: []string{"ptrace"}, On: "pid", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return readMemory(supervisor)
 		}},
-		{ID: "PR-01g", What: "take a descriptor of the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-01g", What: "take a descriptor of the supervisor", Blocks: []string{"ptrace"}, On: "pid", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return takeDescriptor(supervisor)
 		}},
-		{ID: "PR-01w", What: "write to the supervisor's memory", Layers: tracing, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-01w", What: "write to the supervisor's memory", Blocks: []string{"ptrace"}, On: "pid", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			local := []byte{0}
 			_, err := unix.ProcessVMWritev(supervisor, []unix.Iovec{{Base: &local[0], Len: 1}}, []unix.RemoteIovec{{Base: 8, Len: 1}}, 0)
 			return reached(errnoOf(err))
 		}},
-		{ID: "PR-01m", What: "open the supervisor's memory", Layers: opening, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-01m", What: "open the supervisor's memory", Blocks: []string{"ptrace"}, On: "pid", Layers: opening, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/mem", unix.O_RDONLY)
 		}},
-		{ID: "PR-18", What: "take the supervisor's mount namespace from its pidfd", Layers: opening, Want: unreachable, Absent: []syscall.Errno{unix.ENOTTY, unix.EINVAL}, Run: func(World, string) error {
+		{ID: "PR-18", What: "take the supervisor's mount namespace from its pidfd", Blocks: []string{"ptrace"}, On: "pid", Silent: identity, Layers: opening, Want: unreachable, Absent: []syscall.Errno{unix.ENOTTY, unix.EINVAL}, Run: func(World, string) error {
 			return ioctlPidfd(supervisor, getMountNamespace)
 		}},
-		{ID: "PR-19", What: "ask for the supervisor's robust futexes", Layers: opening, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-19", What: "ask for the supervisor's robust futexes", Blocks: []string{"ptrace"}, On: "pid", Layers: opening, Want: unreachable, Run: func(World, string) error {
 			var head, size uintptr
 			return errnoOrNil(raw(unix.SYS_GET_ROBUST_LIST, supervisor, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size))))
 		}},
 		{ID: "PR-01k", What: "compare with the supervisor", Layers: tracing, Want: unreachable, Run: func(World, string) error {
 			return errnoOrNil(raw(unix.SYS_KCMP, uintptr(os.Getpid()), supervisor, 1, 0, 0))
 		}},
-		{ID: "PR-02k", What: "signal the supervisor", Layers: signalling, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-02k", What: "signal the supervisor", Blocks: []string{"scope.signal"}, On: "pid", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			return unix.Kill(supervisor, unix.SIGURG)
 		}},
-		{ID: "PR-02t", What: "signal the supervisor's thread", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
+		{ID: "PR-02t", What: "signal the supervisor's thread", Blocks: []string{"scope.signal"}, On: "pid", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
 			return system(unix.SYS_TGKILL, supervisor, supervisor, uintptr(unix.SIGURG))
 		}},
-		{ID: "PR-02z", What: "ask whether the supervisor is there by signal 0", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
+		{ID: "PR-02z", What: "ask whether the supervisor is there by signal 0", Blocks: []string{"scope.signal"}, On: "pid", Layers: signalling, Want: unreachable, Raw: func(World, string) Call {
 			return system(unix.SYS_KILL, supervisor, 0)
 		}},
-		{ID: "PR-02q", What: "queue a signal for the supervisor", Layers: signalling, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-02q", What: "queue a signal for the supervisor", Blocks: []string{"scope.signal"}, On: "pid", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			info := [16]uint64{0: uint64(unix.SIGURG), 1: 0xffffffff} // si_code SI_QUEUE
 			return errnoOrNil(raw(unix.SYS_RT_SIGQUEUEINFO, supervisor, uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info))))
 		}},
-		{ID: "PR-02p", What: "signal the supervisor through a pidfd", Layers: signalling, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-02p", What: "signal the supervisor through a pidfd", Blocks: []string{"scope.signal"}, On: "pid", Layers: signalling, Want: unreachable, Run: func(World, string) error {
 			fd, err := unix.PidfdOpen(supervisor, 0)
 			if err != nil {
 				return err
@@ -110,16 +110,16 @@ func processes(w World) []Probe {
 			}
 			return unix.SchedSetaffinity(supervisor, &set)
 		}},
-		{ID: "PR-07e", What: "read the supervisor's environment", Layers: hidden, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-07e", What: "read the supervisor's environment", Blocks: []string{"ptrace"}, On: "pid", Layers: hidden, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/environ", unix.O_RDONLY)
 		}},
-		{ID: "PR-07m", What: "read the supervisor's mappings", Layers: hidden, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-07m", What: "read the supervisor's mappings", Blocks: []string{"ptrace"}, On: "pid", Layers: hidden, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/maps", unix.O_RDONLY)
 		}},
-		{ID: "PR-07x", What: "open the supervisor's program", Layers: opening, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-07x", What: "open the supervisor's program", Blocks: []string{"ptrace"}, On: "pid", Layers: opening, Want: unreachable, Run: func(World, string) error {
 			return openClose("/proc/1/exe", unix.O_RDONLY)
 		}},
-		{ID: "PR-07f", What: "list the supervisor's descriptors", Layers: opening, Want: unreachable, Run: func(World, string) error {
+		{ID: "PR-07f", What: "list the supervisor's descriptors", Blocks: []string{"ptrace"}, On: "pid", Layers: opening, Want: unreachable, Run: func(World, string) error {
 			list, err := os.ReadDir("/proc/1/fd")
 			return effect(err, len(list) > 0)
 		}},
@@ -130,14 +130,18 @@ func processes(w World) []Probe {
 
 // channels are ways to speak to others.
 func channels(w World) []Probe {
+	socketWant := unreachable
+	if w.VM { // the socket's other end is in another kernel
+		socketWant = append(socketWant[:len(socketWant):len(socketWant)], unix.ECONNREFUSED)
+	}
 	return []Probe{
-		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
+		{ID: "PR-10", What: "connect to a socket that the host made in a granted folder", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: socketWant, Run: func(w World, id string) error {
 			return connectSocket(filepath.Join(w.Write, id, "socket"))
 		}},
-		{ID: "PR-10d", What: "send to such a socket from one of a pair", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: unreachable, Run: func(w World, id string) error {
+		{ID: "PR-10d", What: "send to such a socket from one of a pair", Blocks: []string{"fs.resolve_unix"}, Layers: unixLayers(w), Want: socketWant, Run: func(w World, id string) error {
 			return sendFromPair(filepath.Join(w.Write, id, "datagrams"))
 		}},
-		{ID: "PR-10p", What: "connect to such a socket through a descriptor of it", Layers: unixLayers(w), Want: unreachable, Blocks: []string{"fs.resolve_unix"}, Run: func(w World, id string) error {
+		{ID: "PR-10p", What: "connect to such a socket through a descriptor of it", Layers: unixLayers(w), Want: socketWant, Blocks: []string{"fs.resolve_unix"}, Run: func(w World, id string) error {
 			return throughDescriptor(filepath.Join(w.Write, id, "socket"))
 		}},
 		{ID: "PR-11s", What: "make System V semaphores", Layers: []Layer{{seccomp}}, Want: unreachable, Run: func(World, string) error {
@@ -174,7 +178,7 @@ func priorities(World) []Probe {
 			}
 			return errnoOrNil(errno)
 		}},
-		{ID: "RS-05n", What: "ask for a better priority", Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Run: func(World, string) error {
+		{ID: "RS-05n", What: "ask for a better priority", Silent: caps, Layers: []Layer{root}, Want: unreachable, Not: needsRoot, Run: func(World, string) error {
 			if errno := raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, uintptr(bad-4)); errno != 0 {
 				return errno
 			}
