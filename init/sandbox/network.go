@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netSysctls shut what would pass Landlock's rules for TCP, in the app's own
-// network namespace. A kernel without the feature lacks the file as well.
+// netSysctls make Landlock's rules for ports the only ones in the app's own network
+// namespace: they shut what would pass them, and open what would be refused
+// although the policy grants it. A kernel without the feature lacks the file.
 var netSysctls = []struct{ file, value string }{
 	{"/proc/sys/net/ipv4/tcp_fastopen", "0"}, // connects by sending
 	{"/proc/sys/net/mptcp/enabled", "0"},     // is TCP, but not to Landlock
+	{"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
 }
 
 // closeNetwork brings the loopback device up, the only one there is, and shuts

@@ -143,7 +143,7 @@ func objects() (all []string) {
 	return append(all, "/workspace/b/folder/f", "/workspace/b/folder/n", "/workspace/a/x", "/host/project/a/f", "/host/project/n", "/host/project", "/host")
 }
 
-var askedPorts = []string{"1024", "5432", "8080", "65535"}
+var askedPorts = []string{"80", "1024", "5432", "8080", "65535"}
 
 // questions draws n of them.
 func questions(r *rand.Rand, n int) (list []explain.Question) {
