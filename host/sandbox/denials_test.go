@@ -2,13 +2,17 @@ package sandbox_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/berthos/berth/host/machine"
 	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/link"
+	"github.com/berthos/berth/init/policy"
 )
 
 // denials asks for the records of what f does.
@@ -48,7 +52,15 @@ func TestDenials(t *testing.T) {
 		{"of another thread", obj{"path": "/tmp/x", "how": "thread"}, link.DenialRecord{Blockers: []string{"fs.make_reg"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
 		{"of a grandchild after exec", obj{"path": "/tmp/x", "how": "grandchild"}, link.DenialRecord{Blockers: []string{"fs.make_reg"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
 		{"a truncation", obj{"path": "/run/canary/canary", "how": "truncate"}, link.DenialRecord{Blockers: []string{"fs.truncate"}, Path: "/run/canary/canary", Exit: -13, Comm: "probe"}},
-		{"a system call", obj{"how": "unshare"}, link.DenialRecord{Seccomp: true, Syscall: 272, Comm: "probe"}},
+		{"a read", obj{"path": "/run/canary/canary", "how": "read"}, link.DenialRecord{Blockers: []string{"fs.read_file"}, Path: "/run/canary/canary", Exit: -13, Comm: "probe"}},
+		{"a write", obj{"path": "/run/canary/canary", "how": "write"}, link.DenialRecord{Blockers: []string{"fs.write_file"}, Path: "/run/canary/canary", Exit: -13, Comm: "probe"}},
+		{"a listing", obj{"path": "/tmp", "how": "list"}, link.DenialRecord{Blockers: []string{"fs.read_dir"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
+		{"a folder", obj{"path": "/tmp/x", "how": "mkdir"}, link.DenialRecord{Blockers: []string{"fs.make_dir"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
+		{"a symbolic link", obj{"path": "/tmp/x", "how": "symlink"}, link.DenialRecord{Blockers: []string{"fs.make_sym"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
+		{"a fifo", obj{"path": "/tmp/x", "how": "mkfifo"}, link.DenialRecord{Blockers: []string{"fs.make_fifo"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
+		{"a socket", obj{"path": "/tmp/x", "how": "socket"}, link.DenialRecord{Blockers: []string{"fs.make_sock"}, Path: "/tmp", Exit: -13, Comm: "probe"}},
+		{"a removal", obj{"path": "/run/canary/canary", "how": "unlink"}, link.DenialRecord{Blockers: []string{"fs.remove_file"}, Path: "/run/canary", Exit: -13, Comm: "probe"}},
+		{"a system call", obj{"how": "unshare"}, link.DenialRecord{Seccomp: true, Arch: "x86_64", Syscall: 272, Comm: "probe"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := r.deny(c.in, "1")
@@ -64,6 +76,9 @@ func TestDenials(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a nested domain", func(t *testing.T) { testNested(t, r) })
+	t.Run("by way of a link", func(t *testing.T) { testLinked(t, r) })
+	t.Run("in the log", func(t *testing.T) { testDeniedLog(t, r) })
 	t.Run("what is allowed leaves none", func(t *testing.T) {
 		d := r.denials(func() {
 			_, err := r.call("write", obj{"path": "/workspace/x", "content": "x"})
@@ -80,6 +95,75 @@ func TestDenials(t *testing.T) {
 		}
 	})
 	t.Run("a flood is counted", func(t *testing.T) { testFlood(t, r) })
+}
+
+// testNested has the app try to mute its denials by a domain of its own. No class
+// lets it: the attempt is on the record, and so is what it is refused afterwards.
+func testNested(t *testing.T, r *running) {
+	d := r.deny(obj{"how": "nested"}, "1")
+	if _, ok := d.FindCall("landlock_create_ruleset"); !ok || len(d.Records) != 2 {
+		t.Errorf("%+v", d.Records)
+	}
+	if _, ok := d.Find("fs.make_reg", "/tmp"); !ok {
+		t.Errorf("the app has muted its denials: %+v", d.Records)
+	}
+}
+
+// testLinked has the kernel name what a link leads to.
+func testLinked(t *testing.T, r *running) {
+	must(t, os.Symlink("/tmp", filepath.Join(r.ws, "link")))
+	d := r.deny(obj{"path": "/workspace/link/x"}, "1")
+	if got, ok := d.Find("fs.make_reg", "/tmp"); !ok || got.Exit != -13 {
+		t.Errorf("%+v", d.Records)
+	}
+}
+
+// testDeniedLog wants the log to tell of a denial with what the host knows.
+func testDeniedLog(t *testing.T, r *running) {
+	r.deny(obj{"path": "/tmp/log", "how": "mkdir"}, "1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for rec := range r.Logs(ctx) {
+		d := rec.Denied
+		if d == nil || !slices.Equal(d.Blockers, []string{"fs.make_dir"}) {
+			continue
+		}
+		if rec.App != "probe" || d.Kind != "landlock" || d.App != "probe" || d.Worker != "" || d.Object != "/tmp" || !strings.HasPrefix(d.Syscall, "mkdir") || d.Errno != "EACCES" || d.Capability != "filesystem:write:/tmp" || d.Calls < 1 {
+			t.Errorf("%+v", d)
+		}
+		return
+	}
+	t.Error("the log does not tell of it")
+}
+
+// TestNetworkDenials: each network right, with the address. The same on a port
+// that is granted leaves none.
+func TestNetworkDenials(t *testing.T) {
+	w := emulated(t)
+	r := w.mustStart(t, func(o *sandbox.Options) {
+		o.Apps = []sandbox.App{w.probe(t, "", func(p *policy.Policy) { p.Class, p.Connect, p.Bind = policy.ClassNetwork, []uint16{7}, []uint16{7} })}
+	})
+	for _, c := range []struct{ how, kind, blocker string }{
+		{"connect_tcp", "tcp", "net.connect_tcp"},
+		{"connect_udp", "udp", "net.connect_send_udp"},
+		{"send_udp", "udp", "net.connect_send_udp"},
+		{"bind_tcp", "tcp", "net.bind_tcp"},
+		{"bind_udp", "udp", "net.bind_udp"},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			d := r.deny(obj{"how": c.how, "path": c.kind + ":81"}, "1")
+			if got, ok := d.Find(c.blocker, "127.0.0.1:81"); !ok || got.Exit != -13 || len(d.Records) != 1 {
+				t.Errorf("%+v", d.Records)
+			}
+			granted := r.denials(func() {
+				_, err := r.call("deny", obj{"how": c.how, "path": c.kind + ":7"})
+				must(t, err)
+			})
+			if !granted.Complete || len(granted.Records) > 0 {
+				t.Errorf("control: %+v", granted.Records)
+			}
+		})
+	}
 }
 
 // testFlood compares what came with the kernel's own count of the domain.

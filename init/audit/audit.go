@@ -15,6 +15,10 @@ const (
 	TypeAccess    = 1423 // AUDIT_LANDLOCK_ACCESS
 	TypeDomain    = 1424 // AUDIT_LANDLOCK_DOMAIN
 	typeSet       = 1001
+	typeAddRule   = 1011
+	typePath      = 1302
+	typeCWD       = 1307
+	typeProctitle = 1327
 	maxText       = 8970 // the kernel's MAX_AUDIT_MESSAGE_LENGTH, in bytes
 	maxFields     = 64   // of one record
 	maxAccesses   = 16   // of one system call

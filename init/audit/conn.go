@@ -63,23 +63,62 @@ func (c *Conn) register(fd int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
+	for _, kind := range [...]uint32{typePath, typeCWD, typeProctitle} {
+		if err := c.leaveOut(kind); err != nil {
+			return fmt.Errorf("leave out records of type %d: %w", kind, err)
+		}
+	}
 	// The kernel answers a registration before it has done it, so that comes last.
 	for _, s := range []status{
 		{Mask: maskBacklog, BacklogLimit: backlogLimit},
 		{Mask: maskEnabled | maskPID, Enabled: 1, PID: uint32(os.Getpid())},
 	} {
-		body, err := binary.Append(nil, binary.NativeEndian, s)
-		if err != nil {
-			return err
-		}
-		if err := c.send(typeSet, unix.NLM_F_ACK, body); err != nil {
-			return err
-		}
-		if err := c.acknowledged(); err != nil {
+		if err := c.order(typeSet, s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// The kernel's struct audit_rule_data, with constants of linux/audit.h.
+type rule struct {
+	List, Action, Fields     uint32
+	Mask                     [64]uint32
+	Field, Value, FieldFlags [64]uint32
+	Buflen                   uint32
+}
+
+const (
+	listExclude  = 5  // AUDIT_FILTER_EXCLUDE
+	fieldMsgType = 12 // AUDIT_MSGTYPE
+	fieldEqual   = 0x40000000
+)
+
+// leaveOut has the kernel write no records of a type. Some come with every
+// denial, are read by nobody, and would fill the queue in a flood.
+func (c *Conn) leaveOut(kind uint32) error {
+	r := rule{List: listExclude, Fields: 1}
+	for i := range r.Mask {
+		r.Mask[i] = ^uint32(0)
+	}
+	r.Field[0], r.Value[0], r.FieldFlags[0] = fieldMsgType, kind, fieldEqual
+	err := c.order(typeAddRule, r)
+	if errors.Is(err, unix.EEXIST) {
+		return nil // of a daemon before
+	}
+	return err
+}
+
+// order has the kernel do something and waits for its answer.
+func (c *Conn) order(kind uint16, what any) error {
+	body, err := binary.Append(nil, binary.NativeEndian, what)
+	if err != nil {
+		return err
+	}
+	if err := c.send(kind, unix.NLM_F_ACK, body); err != nil {
+		return err
+	}
+	return c.acknowledged()
 }
 
 // send sends one message to the kernel.

@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 	if n := os.Getenv(orphansEnv); n != "" {
 		os.Exit(orphans(n))
 	}
+	if n := os.Getenv(deniedEnv); n != "" {
+		os.Exit(beDenied(n))
+	}
+	if os.Getenv(guestEnv) != "" {
+		runGuest(m)
+	}
 	code := m.Run()
 	programs.remove()
 	os.Exit(code)
