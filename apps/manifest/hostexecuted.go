@@ -18,6 +18,8 @@ func (d *decoder) hostExecuted(n node) []string {
 		case !ok:
 		case s == "" || s == "." || path.IsAbs(s) || path.Clean(s) != s || s == ".." || strings.HasPrefix(s, "../"):
 			d.fail(n.pos, "write a name such as .git/config, without the folder that is shared", "host_executed: %s is not a clean relative name", quote(s))
+		case strings.EqualFold(s, "berth.yml"):
+			d.fail(n.pos, "remove the line", "host_executed: %s says what apps may do, no app is given it", quote(s))
 		case slices.Contains(list, s):
 			d.fail(n.pos, "remove one of them", "host_executed: %s stands twice", quote(s))
 		default:

@@ -168,11 +168,12 @@ func CheckHostExecuted(name string) error {
 	return nil
 }
 
-// WithoutNames returns list without the names that are allowed. It is not nil.
+// WithoutNames returns list without the names that are allowed, which the manifest
+// never is: no app says what it may do. It is not nil.
 func WithoutNames(list, allowed []string) []string {
 	left := []string{}
 	for _, name := range list {
-		if !slices.ContainsFunc(allowed, func(a string) bool { return fold(a) == fold(name) }) {
+		if name == ManifestName || !slices.ContainsFunc(allowed, func(a string) bool { return fold(a) == fold(name) }) {
 			left = append(left, name)
 		}
 	}

@@ -56,3 +56,22 @@ func TestOwnFoldersAreNotShared(t *testing.T) {
 		t.Error("the folder to which the configuration is a link can be shared")
 	}
 }
+
+// TestManifestsStayProtected: whatever a policy asks for, on a share that the
+// server serves to it manifests are not changed.
+func TestManifestsStayProtected(t *testing.T) {
+	for _, asked := range [][]string{{"berth.yml"}, {"BERTH.YML"}, {".envrc", "berth.yml"}} {
+		match, err := Matcher(WithoutNames(HostExecutedNames(), asked))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"berth.yml", "a/b/berth.yml", "a/Berth.yml"} {
+			if !match(name, false) {
+				t.Errorf("%q allowed: %s can be changed", asked, name)
+			}
+		}
+		if match(".envrc", false) == (asked[0] == ".envrc") { // the control
+			t.Errorf("%q allowed: .envrc", asked)
+		}
+	}
+}
