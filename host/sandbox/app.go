@@ -151,7 +151,7 @@ func (s *Sandbox) describe(name string) AppInfo {
 
 func (s *Sandbox) checkApps(in []App) (out []appSpec, err error) {
 	for _, a := range in {
-		spec, err := s.checkApp(a, len(out))
+		spec, err := s.checkApp(a)
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +164,7 @@ func (s *Sandbox) checkApps(in []App) (out []appSpec, err error) {
 }
 
 // checkApp packs a code folder and compares the code with the policy.
-func (s *Sandbox) checkApp(a App, n int) (appSpec, error) {
+func (s *Sandbox) checkApp(a App) (appSpec, error) {
 	p, err := policy.Parse(a.Policy)
 	if err != nil {
 		return appSpec{}, err
@@ -184,7 +184,7 @@ func (s *Sandbox) checkApp(a App, n int) (appSpec, error) {
 	if code != p.Code {
 		return appSpec{}, hint.Errorf("compile the policy for this code", "cannot start app %q: its policy is for code %s, this is %s", p.App, p.Code, code)
 	}
-	return appSpec{App: a, policy: p, digest: policy.Digest(a.Policy), uid: s.appID(p, n)}, nil
+	return appSpec{App: a, policy: p, digest: policy.Digest(a.Policy), uid: s.appID(p)}, nil
 }
 
 // checkSecrets names the line of the manifest that is about what is missing or
@@ -197,8 +197,9 @@ func checkSecrets(p policy.Policy, values map[string]string) error {
 }
 
 // appID gives apps with a workspace the id whose files belong to the folder's
-// owner, and every other app its own, where the machine has more than one.
-func (s *Sandbox) appID(p policy.Policy, n int) uint32 {
+// owner, and every other app its own, where the machine has more than one. It
+// does not depend on the order in which apps are named.
+func (s *Sandbox) appID(p policy.Policy) uint32 {
 	if s.o.Machine.Profile() == sandbox.ProfileNativeUser {
 		return 0
 	}
@@ -207,7 +208,12 @@ func (s *Sandbox) appID(p policy.Policy, n int) uint32 {
 			return workspaceID
 		}
 	}
-	return firstOther + uint32(n)
+	var names []string
+	for _, a := range s.o.Apps {
+		names = append(names, a.name())
+	}
+	slices.Sort(names)
+	return firstOther + uint32(max(slices.Index(names, p.App), 0))
 }
 
 func pack(dir string) ([]byte, error) {
@@ -471,7 +477,9 @@ func (s *Sandbox) onExited(a *app, e *link.Exited) {
 	if hit := s.limitHit(a, e.Status); hit != "" {
 		e.Status += " (" + hit + ")"
 	}
-	s.cut(a, fmt.Errorf("app %q ended: %s", a.name, e.Status))
+	if a.running.Err() == nil { // else its calls ended before it did
+		s.cut(a, fmt.Errorf("app %q ended: %s", a.name, e.Status))
+	}
 	s.change(a, func() {
 		a.ready, a.gone, a.left = false, e.Status, e.RestartMillis == 0
 		if e.RestartMillis == 0 && a.over == nil {

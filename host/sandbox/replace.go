@@ -13,7 +13,7 @@ import (
 // this policy and code. The sandbox goes on. After an error the app does not
 // run, unless the new one could not even be brought into the guest.
 func (s *Sandbox) Replace(ctx context.Context, a App) error {
-	spec, err := s.checkApp(a, len(s.o.Apps))
+	spec, err := s.checkApp(a)
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (v *invokes) call(conn *handedConn, callee string) {
 // begin reads the first line, decides about it and passes it on.
 func (v *invokes) begin(conn *handedConn, callee string) (link.Half, func(), *protocol.Error) {
 	_ = conn.SetReadDeadline(time.Now().Add(invokeWait))
-	lines := protocol.NewInvokeReader(conn)
+	lines := protocol.NewInvokeReader(waiting{conn})
 	q, err := lines.Request()
 	if err != nil {
 		return nil, nil, &protocol.Error{Code: protocol.CodeInvalidInput, Message: err.Error()}

@@ -39,6 +39,8 @@ func run() error {
 		os.Exit(3)
 	case "never":
 		time.Sleep(time.Hour)
+	case "peer":
+		return peer()
 	}
 	app := berth.New("probe")
 	berth.Export(app, "read", "Reads a file.", read)

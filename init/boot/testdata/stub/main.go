@@ -20,6 +20,8 @@ import (
 	"github.com/berthos/berth/sdk/protocol"
 )
 
+var cgroups int // descriptors of them
+
 func main() {
 	if os.Getpid() != 1 {
 		fmt.Println("not the first process of a pid namespace")
@@ -33,6 +35,7 @@ func main() {
 	check(err)
 	args := pol.Argv[1:]
 	reports := os.NewFile(sandbox.FDReport, "report")
+	cgroups = spec.Cgroups
 	for i := range spec.Cgroups {
 		_, err := os.NewFile(uintptr(sandbox.FDCgroup+i), "cgroup.procs").WriteString("0")
 		check(err)
@@ -127,6 +130,12 @@ func serve(args []string, c *net.UnixConn) {
 	case protocol.TypeStream:
 		_, _ = io.Copy(c, r)
 	case protocol.TypeCall:
+		if req.Export == "hand" {
+			var in hand
+			check(json.Unmarshal(req.Input, &in))
+			req.Input, err = json.Marshal(in.over(sandbox.FDCgroup + cgroups))
+			check(err)
+		}
 		call(req, out)
 	}
 }
