@@ -7,7 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthos/berth/apps/compile"
+	"github.com/berthos/berth/apps/explain"
 	"github.com/berthos/berth/host/appbuild"
+	"github.com/berthos/berth/host/grant"
 	"github.com/berthos/berth/init/policy"
 )
 
@@ -49,6 +51,13 @@ func policyShow(w World, dir string, asJSON bool) error {
 	}
 	for _, n := range notes {
 		fmt.Fprintf(w.Err, "note: %s:%d: %s\n", file, n.Line, n.Text)
+	}
+	if known, err := grant.Look(dir, p.App); err != nil {
+		fmt.Fprintln(w.Err, visibleLines("note: "+err.Error()))
+	} else if narrowed, err := grant.Apply(p, known.Narrowing); err == nil {
+		for _, c := range explain.Diff(p, narrowed) {
+			fmt.Fprintln(w.Err, visibleLines("note: your grant takes away: "+c.Text))
+		}
 	}
 	return printPolicy(w, p, asJSON)
 }
