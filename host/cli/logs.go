@@ -82,7 +82,7 @@ func known(d *link.Denied) string {
 		more = "; " + d.Because
 	}
 	if d.Calls > 1 {
-		more += fmt.Sprintf("; in one of %d calls in flight", d.Calls)
+		more += fmt.Sprintf("; in one of %d calls of that moment", d.Calls)
 	}
 	return more
 }
