@@ -199,12 +199,12 @@ const recordsWithin = 2 * time.Second
 
 // records returns what the kernel recorded since the call began, if it was
 // refused at all. Without records the explanation is inferred.
-func records(ctx context.Context, c control.Client, app string, began time.Time, stream bool, callErr error) denial.Records {
+func records(ctx context.Context, c control.Client, process string, began time.Time, stream bool, callErr error) denial.Records {
 	var said *protocol.Error
 	if !errors.As(callErr, &said) || said.Errno != "EACCES" && said.Errno != "EXDEV" && said.Errno != "EPERM" {
 		return denial.Records{}
 	}
-	d, err := c.Denials(ctx, app, began, recordsWithin)
+	d, err := c.Denials(ctx, process, began, recordsWithin)
 	if err != nil {
 		return denial.Records{Kept: true} // they may be, but did not come
 	}
@@ -214,7 +214,8 @@ func records(ctx context.Context, c control.Client, app string, began time.Time,
 	}
 	for _, r := range d.Records {
 		rs.Missing += r.Suppressed + r.Lost
-		if len(r.Blockers) > 0 || r.Seccomp && r.PID != 0 {
+		// Those of the app's other processes came too, if it is its main one.
+		if r.App == process && (len(r.Blockers) > 0 || r.Seccomp && r.PID != 0) {
 			rs.List = append(rs.List, denial.Record{Blockers: r.Blockers, Arch: r.Arch, Syscall: r.Syscall, Exit: r.Exit, Object: r.Path + r.Object})
 		}
 	}

@@ -39,6 +39,22 @@ func TestFlights(t *testing.T) {
 	})
 }
 
+// TestFlightsOfProcesses: a record names one process of an app, and only calls
+// to that one can be its cause.
+func TestFlightsOfProcesses(t *testing.T) {
+	var f flights
+	begin := time.Now()
+	f.begin("notes")
+	f.begin("notes.read")
+	f.begin("notes.read")
+	f.begin("notesx.read")
+	for name, want := range map[string]int{"notes": 3, "notes.read": 2, "notes.write": 0, "notesx": 1} {
+		if got := f.since(name, begin); got != want {
+			t.Errorf("%d calls of %s, want %d", got, name, want)
+		}
+	}
+}
+
 func TestLastLine(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"type":"result","output":{}}` + "\n":                              true,
