@@ -4,11 +4,15 @@
 package grant
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthos/berth/apps/explain"
 	"github.com/berthos/berth/apps/manifest"
@@ -77,6 +81,11 @@ func Resolve(appFolder string, p policy.Policy) (policy.Policy, []string, error)
 		return policy.Policy{}, nil, err
 	}
 	s, err := openStore(true)
+	if fault := err; unwritable(fault) { // what is recorded holds all the same
+		if s, err = openStore(false); s == nil && err == nil {
+			return unrecorded(folder, p, fault)
+		}
+	}
 	if err != nil {
 		return policy.Policy{}, nil, err
 	}
@@ -90,7 +99,11 @@ func Resolve(appFolder string, p policy.Policy) (policy.Policy, []string, error)
 		return policy.Policy{}, nil, err
 	}
 	if !k.There {
-		return s.first(list, folder, p)
+		out, notes, err := s.first(list, folder, p)
+		if unwritable(err) {
+			return unrecorded(folder, p, err)
+		}
+		return out, notes, err
 	}
 	out, err := k.Check(folder, p)
 	return out, k.notes(p, out, s.file(p.App)), err
@@ -146,6 +159,21 @@ func (s *store) first(list manifest.Grants, folder string, p policy.Policy) (pol
 	sum, err := Digest(p)
 	note := fmt.Sprintf("recorded: this is the first start of %s from %s; a manifest that allows more will need berth approve (sha256 %.12s, %s)", p.App, folder, sum, s.file(p.App))
 	return p, []string{note}, err
+}
+
+// unwritable reports whether there is no place for grants at all: a home that is
+// read-only, or of somebody else.
+func unwritable(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission)
+}
+
+// unrecorded is a first start of which nothing can be kept. It may happen, as it
+// may in a home that is made anew each time, but not in silence.
+func unrecorded(folder string, p policy.Policy, fault error) (policy.Policy, []string, error) {
+	if special := needsApproval(p); len(special) > 0 {
+		return policy.Policy{}, nil, widening(folder, p.App, "this needs approval", special)
+	}
+	return p, []string{fmt.Sprintf("not recorded: %v; if the manifest of %s allows more at the next start, berth will not notice: set XDG_CONFIG_HOME to a folder that can be written", fault, p.App)}, nil
 }
 
 // needsApproval returns what no first start brings by itself.

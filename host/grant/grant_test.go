@@ -386,3 +386,25 @@ func TestNoHome(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadOnlyHome: where nothing can be kept, a first start happens and says so;
+// what needs approval does not.
+func TestReadOnlyHome(t *testing.T) {
+	folder, _ := place(t)
+	t.Setenv("XDG_CONFIG_HOME", "/sys/berth-test") // where not even root makes folders
+	p, notes, err := Resolve(folder, sample())
+	if err != nil || !same(t, p, sample()) || len(notes) != 1 || !strings.HasPrefix(notes[0], "not recorded: ") {
+		t.Errorf("%v %q", err, notes)
+	}
+	special := sample()
+	special.HostExecuted = []string{".envrc"}
+	if _, _, err := Resolve(folder, special); err == nil {
+		t.Error("a name that hosts execute was granted")
+	}
+	if _, err := Approve(folder, sample(), Narrowing{}); err == nil || hint.Of(err) == "" {
+		t.Errorf("approved: %v", err)
+	}
+	if k, err := Look(folder, "notes"); err != nil || k.There {
+		t.Errorf("%v %+v", err, k)
+	}
+}
