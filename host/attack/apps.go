@@ -16,6 +16,10 @@ const (
 	victim   = "victim" // holds what probe.Neighbour says
 )
 
+// narrowed is an export of the attack app that is served by a process of its
+// own, which may not read partExtra.
+const narrowed = "narrowed"
+
 // program is the attack app's in its folder.
 const program = "/app/attack"
 
@@ -52,9 +56,11 @@ func (r *run) apps() ([]sandbox.App, error) {
 
 // Policy is that of the attack app's manifest.
 func Policy(code string) policy.Policy {
-	return shaped(attacker, code, nil, policy.Rights{Class: "base", Paths: []policy.Path{
-		{Path: "/workspace/" + partRead, Access: policy.Read}, {Path: "/workspace/" + partWrite, Access: policy.Write},
-	}})
+	narrow := []policy.Path{{Path: "/workspace/" + partRead, Access: policy.Read}, {Path: "/workspace/" + partWrite, Access: policy.Write}}
+	all := append([]policy.Path{{Path: "/workspace/" + partExtra, Access: policy.Read}}, narrow...)
+	p := shaped(attacker, code, nil, policy.Rights{Class: "base", Paths: all})
+	p.Workers = []policy.Worker{{Name: narrowed, Rights: policy.Rights{Class: "base", Paths: narrow}, Exports: []string{narrowed}}}
+	return p
 }
 
 func shaped(app, code string, args []string, rights policy.Rights) policy.Policy {

@@ -35,9 +35,11 @@ type Options struct {
 	Log    func(format string, args ...any) // progress; nil: silence
 }
 
-// restarted is a position that only Berth itself makes: the process that was
-// started again after a crash.
-const restarted probe.Position = "restarted"
+// Positions that only Berth itself makes.
+const (
+	restarted probe.Position = "restarted" // the process that was started again after a crash
+	worker    probe.Position = "worker"    // the process of an export with fewer capabilities
+)
 
 // Run attacks and reports. An error means that the attack did not take place;
 // what succeeded is in the report.
@@ -93,7 +95,7 @@ func (r *run) all(ctx context.Context) error {
 	booted := r.sb.Booted()
 	r.report.Kernel, r.report.ABI = booted.Kernel, booted.ABI
 	r.world = probe.Inside(r.o.Machine.Profile() == guest.ProfileNativeUser, booted.ABI)
-	r.world.Code = "/app/berth.yml"
+	r.world.Code, r.world.Beyond = "/app/berth.yml", "/workspace/"+partExtra+"/extra"
 	r.world.VM = r.o.Machine.Profile() == guest.ProfileVM
 	if err := r.field.plant(r.world); err != nil {
 		return err
@@ -121,6 +123,9 @@ func (r *run) close() {
 // positions attacks from each position in turn, and last from the process that
 // Berth starts again after a crash.
 func (r *run) positions(ctx context.Context) error {
+	if len(r.o.Ablate) > 0 {
+		return r.from(ctx, probe.Main)
+	}
 	for _, at := range append([]probe.Position{probe.Main}, r.world.Positions()...) {
 		if err := r.from(ctx, at); err != nil {
 			return err
@@ -129,7 +134,12 @@ func (r *run) positions(ctx context.Context) error {
 	if _, err := r.sb.Call(ctx, sandbox.CallRequest{App: attacker, Export: "die", Input: []byte("{}")}); err == nil {
 		return errors.New("cannot attack after a restart: the attack app did not end")
 	}
-	if err := r.from(ctx, restarted); err != nil {
+	for _, at := range []probe.Position{restarted, worker} {
+		if err := r.from(ctx, at); err != nil {
+			return err
+		}
+	}
+	if err := r.beyond(ctx); err != nil {
 		return err
 	}
 	return r.cross(ctx)

@@ -28,7 +28,7 @@ type field struct {
 
 // parts of a share, as the policy of the attack app knows them.
 const (
-	partWrite, partRead, partOut, partVictim = "rw", "ro", "out", "victim"
+	partWrite, partRead, partOut, partVictim, partExtra = "rw", "ro", "out", "victim", "extra"
 )
 
 func newField() (*field, error) {
@@ -41,14 +41,17 @@ func newField() (*field, error) {
 	rand.Read(token)
 	f.token = "victim-" + hex.EncodeToString(token)
 	for _, base := range []string{f.share, f.control} {
-		for _, part := range []string{partWrite, partRead, partOut, partVictim, "canary", "scratch", "tmp"} {
+		for _, part := range []string{partWrite, partRead, partOut, partVictim, partExtra, "canary", "scratch", "tmp"} {
 			if err := os.MkdirAll(filepath.Join(base, part), 0o755); err != nil {
 				f.remove()
 				return nil, fmt.Errorf("cannot attack: %w", err)
 			}
 		}
 	}
-	if err := os.WriteFile(filepath.Join(f.control, "canary", "canary"), nil, 0o600); err != nil {
+	err = errors.Join(
+		os.WriteFile(filepath.Join(f.control, "canary", "canary"), nil, 0o600),
+		os.WriteFile(filepath.Join(f.share, partExtra, "extra"), []byte("extra\n"), 0o644))
+	if err != nil {
 		f.remove()
 		return nil, fmt.Errorf("cannot attack: %w", err)
 	}

@@ -61,6 +61,24 @@ func (r *run) from(ctx context.Context, at probe.Position) error {
 	return nil
 }
 
+// beyond has a worker go after what its app may read, which the main process can.
+func (r *run) beyond(ctx context.Context) error {
+	p := r.world.Narrowed()
+	if !r.wanted(p.Group()) {
+		return nil
+	}
+	main, err := r.attempt(ctx, attacker, probe.Main, []probe.Probe{p})
+	if err != nil {
+		return err
+	}
+	r.controls[p.ID] = control{ran: true, failure: main.results[p.ID].Error}
+	all, err := r.together(ctx, attacker, worker, []probe.Probe{p})
+	for _, o := range all {
+		r.report.add(o)
+	}
+	return err
+}
+
 // cross attacks the victim from its rival.
 func (r *run) cross(ctx context.Context) error {
 	w := r.world
@@ -87,6 +105,9 @@ func (r *run) leftOut(p probe.Probe) string {
 	if p.ID == "FS-15o" && !r.field.devices {
 		return "this user can not make the device node that it opens"
 	}
+	if len(r.o.Ablate) > 0 && !p.Claims(probe.Landlock) {
+		return "the layer that refuses it is left out"
+	}
 	return ""
 }
 
@@ -109,8 +130,12 @@ func (r *run) attempt(ctx context.Context, app string, at probe.Position, probes
 		return a, err
 	}
 	order := probe.Order{At: at, World: r.world}
-	if at == restarted {
+	export := "attack"
+	switch at {
+	case restarted:
 		order.At = probe.Main
+	case worker:
+		order.At, export = probe.Main, narrowed
 	}
 	for _, p := range probes {
 		order.IDs = append(order.IDs, p.ID)
@@ -120,7 +145,7 @@ func (r *run) attempt(ctx context.Context, app string, at probe.Position, probes
 	if err != nil {
 		return a, err
 	}
-	out, err := r.sb.Call(ctx, sandbox.CallRequest{App: app, Export: "attack", Input: input})
+	out, err := r.sb.Call(ctx, sandbox.CallRequest{App: app, Export: export, Input: input})
 	if err != nil {
 		return a, err
 	}

@@ -268,7 +268,7 @@ func flatten(layers []probe.Layer) (names []string) {
 func TestPositions(t *testing.T) {
 	for _, profile := range profiles {
 		f := newField(t, profile, "")
-		for _, at := range probe.Positions() {
+		for _, at := range f.world.Positions() {
 			t.Run(string(profile)+"/"+string(at), func(t *testing.T) {
 				results, changed := f.attack(t, at, false, nil, nil)
 				tried := 0

@@ -112,6 +112,15 @@ func (w World) Cross() []Probe {
 	return list
 }
 
+// Narrowed is an attack on what other processes of the same app may touch. In
+// those it must work, which is its control.
+func (w World) Narrowed() Probe {
+	return Probe{ID: "MA-05", What: "read what the app may read and this process of it may not", Want: denied, Run: func(w World, _ string) error {
+		raw, err := os.ReadFile(w.Beyond)
+		return effect(err, len(raw) > 0)
+	}}
+}
+
 // find looks for the victim's process by its argument.
 func (v Victim) find() (int, error) {
 	dirs, err := os.ReadDir("/proc")

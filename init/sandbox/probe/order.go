@@ -176,10 +176,18 @@ func (o Order) orphan(args []string, out io.Writer) error {
 	return err
 }
 
+// names says whether an order names a probe: one without IDs those of All.
+func (o Order) names(p Probe) bool {
+	if len(o.IDs) == 0 {
+		return p.Group() != "MA"
+	}
+	return slices.Contains(o.IDs, p.ID)
+}
+
 // attack runs the probes of an order in this thread.
 func (o Order) attack(out io.Writer) error {
-	for _, p := range append(All(o.World), o.World.Cross()...) {
-		if len(o.IDs) > 0 && !slices.Contains(o.IDs, p.ID) || !o.At.Does(p) {
+	for _, p := range slices.Concat(All(o.World), o.World.Cross(), []Probe{o.World.Narrowed()}) {
+		if !o.names(p) || !o.At.Does(p) {
 			continue
 		}
 		r := Result{ID: p.ID}

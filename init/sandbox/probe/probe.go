@@ -33,6 +33,20 @@ type Layer []string
 // no capability. Neither part does it alone.
 var root = Layer{identity, caps}
 
+// Landlock is the name of that layer.
+const Landlock = landlock
+
+// Ablations are the names of everything that can be left out but one.
+func Ablations(but string) []string {
+	all := []string{hide, readOnly, noExec, noDev, proc, sysctls, rlimits, identity, caps, landlock, seccomp}
+	return slices.DeleteFunc(all, func(name string) bool { return name == but })
+}
+
+// Claims says whether a layer alone is claimed to refuse a probe.
+func (p Probe) Claims(layer string) bool {
+	return slices.ContainsFunc(p.Layers, func(l Layer) bool { return len(l) == 1 && l[0] == layer })
+}
+
 // World is where a probe runs. The folders hold one folder for each probe,
 // named by its ID, with a file "f" and a folder "d", owned by the app.
 type World struct {
@@ -43,6 +57,7 @@ type World struct {
 	Code   string `json:"code"`   // a file of the app's code
 	User   bool   `json:"user"`   // an ordinary user's machine, with one uid
 	ABI    int    `json:"abi"`    // of the kernel's Landlock
+	Beyond string `json:"beyond"` // a file that the app may read, and not a process of it with fewer rights
 	Victim Victim `json:"victim"` // another app, if there is one
 	// VM is one as Berth boots it: its kernel executes nothing from memory, and
 	// the share comes from another kernel, the host's.
