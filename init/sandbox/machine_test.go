@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/berthos/berth/init/sandbox"
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type job struct {
 	Break   string       // damage to the root: "no-dev-full", "wrong-dev-null", "no-etc", "no-filter", "open-filter", "torn-filter"
 	Stop    string       // once this line is printed, send SIGTERM to agent-init
 	Swap    []string     // once enforced, in the first share: put the second name, or a symlink to it, in place of the first
+	Times   int          // start it so often, one after the other
 	Drop    bool         // once enforced, drop the kernel's caches
 	Call    string       // once enforced, connect to the app's socket and send this line
 }
@@ -45,6 +47,7 @@ type outcome struct {
 	Stdout  string
 	Stderr  string
 	Answer  string
+	Took    []time.Duration // from the start of agent-init, or of what is executed instead, to its end
 	Parent  string // status and descriptors of the supervisor, once enforced
 	Error   string // the machine itself failed
 }
@@ -75,8 +78,10 @@ func machineMain() {
 	if err == nil {
 		err = j.buildRoot()
 	}
-	if err == nil {
-		err = j.run(&o)
+	for range max(1, j.Times) {
+		if err == nil {
+			err = j.run(&o)
+		}
 	}
 	if err != nil {
 		o.Error = err.Error()
@@ -182,6 +187,7 @@ func (j *job) run(o *outcome) error {
 	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start agent-init: %w", err)
 	}
@@ -192,6 +198,7 @@ func (j *job) run(o *outcome) error {
 	j.answer(o, cmd.Process.Pid, ends[1][0], ends[2][1])
 	o.Stdout = j.watch(stdout, cmd.Process)
 	err = cmd.Wait()
+	o.Took = append(o.Took, time.Since(began))
 	o.Stderr = stderr.String()
 	o.Code = cmd.ProcessState.ExitCode()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
@@ -201,6 +208,7 @@ func (j *job) run(o *outcome) error {
 }
 
 func listen(name string) (*os.File, error) {
+	os.Remove(name)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
 		return nil, err
@@ -213,7 +221,11 @@ func (j *job) command(contract []*os.File) (*exec.Cmd, error) {
 	cmd := exec.Command("/sbin/agent-init")
 	cmd.ExtraFiles = append(cmd.ExtraFiles, contract...)
 	for i := range j.Cgroups {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(3+i), "cgroup.procs"))
+		fd, err := unix.FcntlInt(uintptr(3+i), unix.F_DUPFD_CLOEXEC, 3) // this one stays for the next start
+		if err != nil {
+			return nil, err
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fd), "cgroup.procs"))
 	}
 	for _, app := range j.Spec.Invoke {
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -349,7 +361,12 @@ func (j *job) runPlain(o *outcome) error {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces &^ syscall.CLONE_NEWPID} // this process is what it attacks
+	if j.Times > 0 {
+		cmd.SysProcAttr.Cloneflags = namespaces
+	}
+	began := time.Now()
 	err := cmd.Run()
+	o.Took = append(o.Took, time.Since(began))
 	o.Stdout, o.Stderr, o.Code = stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return err

@@ -55,7 +55,7 @@ var built struct {
 const prebuilt = "BERTH_TEST_PREBUILT"
 
 // build returns a static program with build tags.
-func build(t *testing.T, pkg, tags string) string {
+func build(t testing.TB, pkg, tags string) string {
 	t.Helper()
 	if dir := os.Getenv(prebuilt); dir != "" {
 		return filepath.Join(dir, filepath.Base(pkg)+"-"+tags)
@@ -91,7 +91,7 @@ func userMain() int {
 }
 
 // start runs one job on a machine of its own and returns what came of it.
-func start(t *testing.T, j job) outcome {
+func start(t testing.TB, j job) outcome {
 	t.Helper()
 	raw, err := json.Marshal(j)
 	if err != nil {
@@ -132,7 +132,7 @@ type base struct {
 }
 
 // newBase builds the programs and lays out a share for one profile.
-func newBase(t *testing.T, profile sandbox.Profile, tags string) base {
+func newBase(t testing.TB, profile sandbox.Profile, tags string) base {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-enforcer-")
 	if err != nil {
@@ -175,7 +175,7 @@ func newBase(t *testing.T, profile sandbox.Profile, tags string) base {
 	return b
 }
 
-func write(t *testing.T, name string, raw []byte) {
+func write(t testing.TB, name string, raw []byte) {
 	t.Helper()
 	if err := os.WriteFile(name, raw, 0o644); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func (b base) job(profile sandbox.Profile, args []string, paths ...policy.Path) 
 }
 
 // withCgroup adds what the profile requires: as root, a cgroup.
-func (j job) withCgroup(t *testing.T) job {
+func (j job) withCgroup(t testing.TB) job {
 	t.Helper()
 	if j.Spec.Profile == sandbox.ProfileNativeUser {
 		return j
