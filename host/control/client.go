@@ -127,10 +127,14 @@ func (c Client) Names(ctx context.Context, since time.Time) (Names, error) {
 // ErrGone means that nobody serves the sandbox any more.
 var ErrGone = errors.New("the sandbox ended")
 
+// whyWithin is how long a sandbox may take to say what died; it waits for the
+// news itself.
+const whyWithin = 8 * time.Second
+
 // Why asks how an app, or its sandbox, died, after a connection to it was lost.
 // It returns nil if both live.
 func (c Client) Why(ctx context.Context, app string) error {
-	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	limited, cancel := context.WithTimeout(ctx, whyWithin)
 	defer cancel()
 	conn, _, err := c.ask(limited, request{Kind: kindWhy, App: app})
 	var said answered

@@ -259,8 +259,9 @@ func (r resetter) Close() error {
 	return nil
 }
 
-// explainWithin is how long a broken call waits to learn what broke it.
-const explainWithin = 2 * time.Second
+// explainWithin is how long a broken call waits to learn what broke it: the
+// kernel may have much to clear away behind an app that it killed for its memory.
+const explainWithin = 5 * time.Second
 
 // explain adds to an error of the transport how the app or the sandbox died, if
 // that is what happened: the news may come a moment after the stream broke.

@@ -47,6 +47,14 @@ func sysctls() []sysctl {
 		{"vm/mmap_min_addr", "65536", false},
 		{"dev/tty/ldisc_autoload", "0", false},
 		{"dev/tty/legacy_tiocsti", "0", false},
+
+		// What the kernel bounds for a user or for the machine, one app could take
+		// from another. All of it is memory that the app's own limit counts.
+		{"fs/inotify/max_user_instances", "1048576", false},
+		{"fs/inotify/max_user_watches", "1048576", false},
+		{"fs/epoll/max_user_watches", "16777216", false},
+		{"fs/pipe-user-pages-soft", "0", false},
+		{"fs/file-max", "1048576", false},
 	}
 }
 

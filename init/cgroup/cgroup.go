@@ -51,7 +51,7 @@ func controllers(l policy.Limits) (list []controller) {
 		bytes := strconv.FormatInt(int64(l.MemoryMB)<<20, 10)
 		list = append(list, controller{"memory", "memory",
 			[]setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}},
-			[]setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true}}})
+			[]setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true}, {"memory.kmem.tcp.limit_in_bytes", bytes, true}}})
 	}
 	if l.Pids > 0 {
 		pids := []setting{{"pids.max", strconv.Itoa(l.Pids), false}}

@@ -240,7 +240,7 @@ func TestMissing(t *testing.T) {
 
 // TestControllers keeps what limits come to.
 func TestControllers(t *testing.T) {
-	want := `[{memory memory [{memory.max 67108864 false} {memory.swap.max 0 true} {memory.oom.group 1 true}] [{memory.limit_in_bytes 67108864 false} {memory.memsw.limit_in_bytes 67108864 true}]} ` +
+	want := `[{memory memory [{memory.max 67108864 false} {memory.swap.max 0 true} {memory.oom.group 1 true}] [{memory.limit_in_bytes 67108864 false} {memory.memsw.limit_in_bytes 67108864 true} {memory.kmem.tcp.limit_in_bytes 67108864 true}]} ` +
 		`{pids the number of processes [{pids.max 7 false}] [{pids.max 7 false}]} ` +
 		`{cpu CPU time [{cpu.max 150000 100000 false}] [{cpu.cfs_period_us 100000 false} {cpu.cfs_quota_us 150000 false}]}]`
 	if got := fmt.Sprint(controllers(limits)); got != want {

@@ -69,6 +69,7 @@ func become(p plan, image *os.File) error {
 	}
 	steps = append(steps,
 		step{"mount /proc", mountProc},
+		step{"bound what the kernel counts for a user", boundUser},
 		step{"make /dev", makeDev},
 		step{"mount /run and /tmp", mountScratch},
 		step{"bind shares", bindShares},

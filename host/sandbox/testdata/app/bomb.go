@@ -34,7 +34,6 @@ var held struct {
 	memory [][]byte
 	files  []int
 	cmds   []*exec.Cmd
-	end    chan struct{}
 }
 
 // bomb takes more and more of something until it is refused, killed, or has
@@ -48,6 +47,7 @@ func bomb(ctx context.Context, in bombIn) (bombOut, error) {
 	if !ok {
 		return bombOut{}, fmt.Errorf("no bomb %q", in.Kind)
 	}
+	manyDescriptors()
 	told := time.Now()
 	for n := range in.Most {
 		if err := step(n, in); err != nil {
@@ -108,7 +108,7 @@ func shm(int, bombIn) error {
 
 // cache writes a file again and again, so that it stays in the page cache.
 func cache(n int, in bombIn) error {
-	fd, err := unix.Open(filepath.Join(in.Path, fmt.Sprintf("cache%d", n%16)), unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, 0o600)
+	fd, err := unix.Open(filepath.Join(in.Path, fmt.Sprintf("cache%d", n%64)), unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -172,17 +172,20 @@ func full(fd int) error {
 }
 
 // epoll makes sets of descriptors; each watch costs memory of the kernel.
-func epoll(int, bombIn) error {
+func epoll(n int, _ bombIn) error {
+	for n == 0 && len(held.files) < 1000 {
+		var p [2]int
+		if err := unix.Pipe2(p[:], 0); err != nil {
+			return err
+		}
+		held.files = append(held.files, p[0], p[1])
+	}
 	fd, err := unix.EpollCreate1(0)
 	if err != nil {
 		return err
 	}
-	held.files = append(held.files, fd)
 	for _, f := range held.files {
-		if f == fd {
-			continue
-		}
-		if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, f, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.EINVAL) {
+		if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, f, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
 			return err
 		}
 	}
@@ -215,7 +218,7 @@ func watches(n int, in bombIn) error {
 			return err
 		}
 	}
-	name := filepath.Join(in.Path, fmt.Sprintf("w%d", n))
+	name := filepath.Join(in.Path, fmt.Sprintf("%d-%s", n, strings.Repeat("w", 200)))
 	if err := os.Mkdir(name, 0o700); err != nil {
 		return err
 	}
@@ -224,22 +227,23 @@ func watches(n int, in bombIn) error {
 }
 
 func descriptors(int, bombIn) error {
-	if len(held.files) == 0 {
-		limit := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
-		if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) != nil && unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-			limit.Cur = limit.Max
-			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-				return err
-			}
-		}
-	}
 	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
 	held.files = append(held.files, fd)
 	return err
 }
 
+// manyDescriptors asks for as many as this process may ever have.
+func manyDescriptors() {
+	limit := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) == nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return
+	}
+	limit.Cur = limit.Max
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+}
+
 func inodes(n int, in bombIn) error {
-	fd, err := unix.Open(filepath.Join(in.Path, fmt.Sprintf("i%d", n)), unix.O_CREAT|unix.O_WRONLY, 0o600)
+	fd, err := unix.Open(filepath.Join(in.Path, fmt.Sprintf("%d-%s", n, strings.Repeat("i", 200))), unix.O_CREAT|unix.O_WRONLY, 0o600)
 	if err == nil {
 		unix.Close(fd)
 	}
