@@ -22,6 +22,7 @@ require (
 	github.com/u-root/uio v0.0.0-20240224005618-d2acac8f3701
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.52.0
+	golang.org/x/mod v0.34.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/text v0.35.0
 	golang.org/x/tools v0.43.0
@@ -55,7 +56,6 @@ require (
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	golang.org/x/exp v0.0.0-20260312153236-7ab1446f8b90 // indirect
-	golang.org/x/mod v0.34.0 // indirect
 	golang.org/x/sync v0.20.0 // indirect
 	golang.org/x/term v0.41.0 // indirect
 	kernel.org/pub/linux/libs/security/libcap/psx v1.2.78 // indirect

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/berthos/berth/host/attack"
+	"github.com/berthos/berth/host/auditor"
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/machine/stub"
 	"github.com/berthos/berth/host/monitor"
@@ -44,6 +45,9 @@ func run(args []string) int {
 	}
 	if len(args) > 1 && args[1] == monitor.Arg {
 		return monitor.Main(monitor.Hooks{})
+	}
+	if len(args) > 1 && args[1] == auditor.Arg {
+		return auditor.Main()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/berthos/berth/host/auditor"
 	"github.com/berthos/berth/host/cli"
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/image"
@@ -31,6 +32,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == monitor.Arg {
 		os.Exit(monitor.Main(monitor.Hooks{}))
+	}
+	if len(os.Args) > 1 && os.Args[1] == auditor.Arg {
+		os.Exit(auditor.Main())
 	}
 	testscript.Main(m, map[string]func(){"berth": func() { os.Exit(berth()) }})
 }

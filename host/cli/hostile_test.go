@@ -26,7 +26,7 @@ func (h hostile) Describe() control.Description {
 	return control.Description{ID: "app-1", Apps: []control.App{{Name: "app", Policy: []byte("{}"), Exports: []protocol.Export{{Name: "x"}}}}}
 }
 
-func (h hostile) Open(context.Context, string, string) (link.Half, error) {
+func (h hostile) Open(context.Context, control.Peer, string, string) (link.Half, error) {
 	if h.answer == "" {
 		return nil, errors.New("it printed \x1b]0;title\x07\u009b31m\nand more")
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthos/berth/host/appbuild"
+	"github.com/berthos/berth/host/audit"
+	"github.com/berthos/berth/host/auditor"
 	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hostexecuted"
 	"github.com/berthos/berth/host/machine"
@@ -101,7 +103,14 @@ func (l *launch) prepare(ctx context.Context, dirs []string) (monitor.Options, e
 	if err := l.unusedSecrets(); err != nil {
 		return o, err
 	}
-	o.Start, err = l.spec(ctx)
+	if o.Start, err = l.spec(ctx); err != nil {
+		return o, err
+	}
+	folder, err := audit.Folder()
+	if err != nil {
+		return o, err
+	}
+	o.Audit, err = auditor.Start(folder)
 	return o, err
 }
 

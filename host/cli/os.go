@@ -38,14 +38,14 @@ func newOSUp(w World) *cobra.Command {
 	l := launch{w: w}
 	var name string
 	cmd := &cobra.Command{
-		Use:   "up",
+		Use:   "up [DIR]",
 		Short: "Start a sandbox that outlives this command and the terminal",
 		Long: `Builds apps as berth dev does, boots a sandbox and starts them in it, then
 returns. The sandbox goes on until berth os down. What happens in it is written
 to a log, whose place is printed.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dirs, err := l.f.dirs(w, nil)
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := l.f.dirs(w, args)
 			if err != nil {
 				return err
 			}

@@ -35,6 +35,7 @@ const (
 	ExitApp      = 5 // the app ran and reported an error of its own
 	ExitMachine  = 6 // nothing was started: no machine, no image, or the start was refused
 	ExitWider    = 7 // berth policy diff: the second manifest allows more
+	ExitAlone    = 8 // berth audit verify: consistent, but with no head from elsewhere to compare with
 )
 
 // failure is an error with an exit code.
@@ -101,7 +102,7 @@ Start with "berth doctor", which says what this host can enforce.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(ExitUsage, "see: "+cmd.CommandPath()+" --help", "%w", err)
 	})
-	root.AddCommand(newDoctor(w), newDev(w), newOS(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newWhy(w), newApprove(w), newTest(w), newVersion(w))
+	root.AddCommand(newDoctor(w), newDev(w), newOS(w), newRPC(w), newLogs(w), newImage(w), newPolicy(w), newWhy(w), newApprove(w), newAudit(w), newTest(w), newVersion(w))
 	strict(root)
 	return root
 }

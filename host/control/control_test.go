@@ -24,7 +24,7 @@ func (e echo) Describe() Description {
 	return Description{ID: "one", Apps: []App{{Name: "echo", Policy: []byte("{}")}}}
 }
 
-func (e echo) Open(_ context.Context, app, _ string) (link.Half, error) {
+func (e echo) Open(_ context.Context, _ Peer, app, _ string) (link.Half, error) {
 	if app != "echo" {
 		return nil, errors.New(`cannot call app "` + app + `": this sandbox runs echo`)
 	}
@@ -275,7 +275,7 @@ type deaf struct {
 	far chan *net.UnixConn
 }
 
-func (d deaf) Open(context.Context, string, string) (link.Half, error) {
+func (d deaf) Open(context.Context, Peer, string, string) (link.Half, error) {
 	near, far, err := pair()
 	if err == nil {
 		d.far <- far

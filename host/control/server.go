@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/berthos/berth/init/link"
@@ -17,8 +18,8 @@ import (
 // Backend is the sandbox behind a socket.
 type Backend interface {
 	Describe() Description
-	// Open connects to the listening socket of app.
-	Open(ctx context.Context, app, export string) (link.Half, error)
+	// Open connects a process of this host to the listening socket of app.
+	Open(ctx context.Context, who Peer, app, export string) (link.Half, error)
 	// Denials returns what was recorded of app since a time. It waits, until ctx
 	// ends, for what is under way.
 	Denials(ctx context.Context, app string, since time.Time) (Denials, error)
@@ -30,6 +31,25 @@ type Backend interface {
 	Stop() error
 	// Logs delivers records from now on until ctx ends.
 	Logs(ctx context.Context) <-chan link.LogRecord
+}
+
+// Peer is the process at the other end of a connection, as the kernel knows it.
+type Peer struct{ PID, UID int }
+
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *syscall.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		cred, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return Peer{}, fmt.Errorf("cannot learn who calls: %w", err)
+	}
+	return Peer{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
 }
 
 // Listen makes the socket in dir, the sandbox's own private runtime folder.
@@ -117,7 +137,11 @@ func serve(ctx context.Context, conn *net.UnixConn, b Backend) error {
 }
 
 func serveCall(ctx context.Context, conn *net.UnixConn, b Backend, app, export string) error {
-	stream, err := b.Open(ctx, app, export)
+	who, err := peerOf(conn)
+	if err != nil {
+		return writeLine(conn, reply{Error: err.Error()})
+	}
+	stream, err := b.Open(ctx, who, app, export)
 	if err != nil {
 		return writeLine(conn, reply{Error: err.Error()})
 	}

@@ -2,11 +2,13 @@ package monitor
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path"
 	"time"
 
 	"github.com/berthos/berth/host/control"
+	"github.com/berthos/berth/host/sandbox"
 	"github.com/berthos/berth/init/link"
 )
 
@@ -42,9 +44,9 @@ func (s *server) shares(app string) (out []control.Share) {
 	return out
 }
 
-// Open connects to an app of the sandbox.
-func (s *server) Open(ctx context.Context, app, export string) (link.Half, error) {
-	stream, err := s.sb.Open(ctx, app, export)
+// Open connects a process of this host to an app of the sandbox.
+func (s *server) Open(ctx context.Context, who control.Peer, app, export string) (link.Half, error) {
+	stream, err := s.sb.Open(ctx, sandbox.Actor{Name: fmt.Sprintf("uid %d, pid %d", who.UID, who.PID), By: "SO_PEERCRED of control.sock"}, app, export)
 	if err != nil {
 		return nil, err
 	}

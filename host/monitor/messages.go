@@ -38,9 +38,10 @@ type replace struct {
 // Spec says what to boot, and where. It is what a monitor gets of the user's
 // world: no environment variable and no working directory means anything to it.
 type Spec struct {
-	Name     string          `json:"name,omitempty"` // of a long-lived sandbox
-	Log      string          `json:"log,omitempty"`  // where its log is, for who asks
-	Machine  string          `json:"machine"`        // machine.QEMU or machine.Native
+	Name     string          `json:"name,omitempty"`    // of a long-lived sandbox
+	Log      string          `json:"log,omitempty"`     // where its log is, for who asks
+	Audited  bool            `json:"audited,omitempty"` // an auditor is inherited
+	Machine  string          `json:"machine"`           // machine.QEMU or machine.Native
 	Accel    qemu.Accel      `json:"accel,omitempty"`
 	ImageDir string          `json:"image_dir"`
 	Image    string          `json:"image"`   // sha256 that its index must have

@@ -32,7 +32,7 @@ const Arg = "__monitor"
 // Descriptors of a monitor.
 const (
 	fdParent = 3
-	fdHold   = 4 // the first of Options.Hold; of a long-lived sandbox, the log before this one
+	fdAudit  = 4 // to the auditor; without one, the first of Options.Hold
 )
 
 var errAttached = errors.New("cannot stop the sandbox: the command that started it does that")
@@ -45,6 +45,9 @@ type Options struct {
 	// sandbox's events, and loses log records.
 	OnEvent func(Event)
 	OnLog   func(link.LogRecord)
+	// Audit is of auditor.Start, and is closed once the monitor has it; nil: no
+	// trail is kept, as in tests.
+	Audit *os.File
 	// Hold are files that stay open as long as the monitor lives: locks.
 	Hold []*os.File
 	// Log gets what the monitor prints; nil: what it printed last is part of the
@@ -76,7 +79,11 @@ type Monitor struct {
 // Start runs a monitor and waits until the apps answer. After an error nothing
 // is left. Once it has returned, ctx has no more meaning.
 func Start(ctx context.Context, o Options) (*Monitor, error) {
+	o.Start.Audited = o.Audit != nil
 	m, err := launch(o)
+	if o.Audit != nil {
+		o.Audit.Close() // the auditor ends with the monitor
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the monitor: %w", err)
 	}
@@ -124,7 +131,7 @@ func launch(o Options) (*Monitor, error) {
 		Path: "/proc/self/exe", Args: []string{"berth-monitor", Arg},
 		Env: append([]string{"PATH=" + os.Getenv("PATH")}, o.env...), // where QEMU is found
 		Dir: "/", Stdout: stderr, Stderr: stderr,
-		ExtraFiles:  append([]*os.File{theirs}, o.Hold...),
+		ExtraFiles:  inherited(theirs, o),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's Ctrl-C is for the parent
 	}
 	if err := m.cmd.Start(); err != nil {
@@ -132,6 +139,14 @@ func launch(o Options) (*Monitor, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func inherited(parent *os.File, o Options) []*os.File {
+	list := []*os.File{parent}
+	if o.Audit != nil {
+		list = append(list, o.Audit)
+	}
+	return append(list, o.Hold...)
 }
 
 // order tells the monitor what to start.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthos/berth/host/auditor"
 	"github.com/berthos/berth/host/control"
 	"github.com/berthos/berth/host/hint"
 	"github.com/berthos/berth/host/image"
@@ -140,7 +141,7 @@ func (s *server) await() (apps []sandbox.App, err error) {
 		case o.Start != nil:
 			s.start = *o.Start
 			if s.logs() {
-				s.log.before = os.NewFile(fdHold, "log.1")
+				s.log.before = os.NewFile(s.hold(), "log.1")
 			}
 			return apps, nil
 		default:
@@ -154,6 +155,23 @@ func (s *server) next() (o order, code []byte, err error) {
 		err = o.check()
 	}
 	return o, code, err
+}
+
+// hold is the first of Options.Hold; of a long-lived sandbox, the log before
+// this one.
+func (s *server) hold() uintptr {
+	if s.start.Audited {
+		return fdAudit + 1
+	}
+	return fdAudit
+}
+
+// journal reaches the auditor.
+func (s *server) journal() (sandbox.Journal, error) {
+	if !s.start.Audited {
+		return nil, nil
+	}
+	return auditor.NewClient(os.NewFile(fdAudit, "auditor"))
 }
 
 // admit notes what runs, for explanations; the code is not kept.
@@ -209,9 +227,13 @@ func (s *server) boot(apps []sandbox.App) error {
 		return err
 	}
 	s.how = m.Describe()
+	journal, err := s.journal()
+	if err != nil {
+		return err
+	}
 	s.sb, err = sandbox.Start(s.ctx, sandbox.Options{
 		Machine: m, Image: img, Runtime: rt, Apps: apps, Shares: s.start.Shares,
-		HostExecuted: s.start.HostExecuted, OnEvent: s.event, Confine: s.confine,
+		HostExecuted: s.start.HostExecuted, OnEvent: s.event, Confine: s.confine, Journal: journal,
 	})
 	return err
 }

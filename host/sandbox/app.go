@@ -350,6 +350,10 @@ func (s *Sandbox) onEnforced(a *app, e *link.Enforced) {
 		s.giveUp(a, "confirm", err)
 		return
 	}
+	if err := s.begun(a, e); err != nil {
+		s.giveUp(a, "record", err)
+		return
+	}
 	s.change(a, func() { a.enforced = e })
 	s.emit(Event{App: e.App, Enforced: e})
 	if s.o.Rehearse {

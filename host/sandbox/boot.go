@@ -21,7 +21,7 @@ func (s *Sandbox) bootMachine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.id, s.dir = dir.ID, dir.Path
+	s.id, s.dir, s.journal.run = dir.ID, dir.Path, dir.ID
 	if err := s.findPlaces(ctx); err != nil {
 		return errors.Join(err, dir.Discard())
 	}

@@ -27,18 +27,24 @@ type CallRequest struct {
 	Download io.Writer
 	// OnMessage gets progress and logs; nil ignores them.
 	OnMessage func(protocol.Message)
+	// Actor is who calls; empty: this process.
+	Actor Actor
 }
 
 // Call makes one call and returns its output. A call that the app answered with
 // an error gives a *protocol.Error. If the app or the sandbox dies meanwhile,
 // the error says how.
 func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, error) {
-	a, conn, err := s.open(ctx, r.App, r.Export)
+	a, conn, err := s.open(ctx, r.Actor, r.App, r.Export)
 	if err != nil {
 		return nil, err
 	}
 	conn.checked = true // nobody else writes on it
 	q := protocol.Request{ID: rand.Text(), Export: r.Export, Input: r.Input}
+	if err := conn.record.begin(q); err != nil {
+		conn.Reset()
+		return nil, err
+	}
 	if r.Upload == nil && r.Download == nil {
 		out, err := protocol.Call(ctx, resetter{conn}, q, r.OnMessage)
 		return out, s.explain(ctx, a, err)
@@ -65,14 +71,14 @@ func (s *Sandbox) Call(ctx context.Context, r CallRequest) (json.RawMessage, err
 	return out, nil
 }
 
-// Open connects to the process of an app that serves an export: what follows is
-// sdk/protocol.
-func (s *Sandbox) Open(ctx context.Context, app, export string) (*Conn, error) {
-	_, stream, err := s.open(ctx, app, export)
+// Open connects somebody to the process of an app that serves an export: what
+// follows is sdk/protocol.
+func (s *Sandbox) Open(ctx context.Context, who Actor, app, export string) (*Conn, error) {
+	_, stream, err := s.open(ctx, who, app, export)
 	return stream, err
 }
 
-func (s *Sandbox) open(ctx context.Context, name, export string) (*app, *Conn, error) {
+func (s *Sandbox) open(ctx context.Context, who Actor, name, export string) (*app, *Conn, error) {
 	a, err := s.find(name, export)
 	if err != nil {
 		return nil, nil, err
@@ -81,6 +87,9 @@ func (s *Sandbox) open(ctx context.Context, name, export string) (*app, *Conn, e
 		return nil, nil, fmt.Errorf("cannot call app %q: %w", name, err)
 	}
 	stream, err := s.connect(ctx, a)
+	if err == nil && s.journal.to != nil {
+		stream.record = &callRecord{j: s.journal, app: a.name, actor: who.orSelf()}
+	}
 	return a, stream, err
 }
 
@@ -144,6 +153,7 @@ type Conn struct {
 
 	head    []byte // what was written of the first line
 	checked bool   // the first line was passed on
+	record  *callRecord
 }
 
 // Write passes on what the caller says. Its first line is written anew, so that
@@ -158,7 +168,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if end == 0 && len(c.head) <= protocol.MaxMessage {
 		return len(p), nil
 	}
-	if _, err := c.Stream.Write(append(withoutCaller(c.head[:end]), c.head[end:]...)); err != nil {
+	q, line := withoutCaller(c.head[:end])
+	if err := c.record.begin(q); err != nil {
+		return 0, err
+	}
+	if _, err := c.Stream.Write(append(line, c.head[end:]...)); err != nil {
 		return 0, err
 	}
 	c.head, c.checked = nil, true
@@ -168,6 +182,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 // CloseWrite ends our half.
 func (c *Conn) CloseWrite() error {
 	if len(c.head) > 0 { // no line, and the app will say so
+		if err := c.record.begin(protocol.Request{}); err != nil {
+			return err
+		}
 		if _, err := c.Stream.Write(c.head); err != nil {
 			return err
 		}
@@ -176,21 +193,21 @@ func (c *Conn) CloseWrite() error {
 	return c.Stream.CloseWrite()
 }
 
-// withoutCaller returns a first line without its caller. What is no line of the
-// protocol cannot name one: it is left to the app to refuse.
-func withoutCaller(line []byte) []byte {
+// withoutCaller returns a first line without its caller, and what it asks for.
+// What is no line of the protocol cannot name one: it is left to the app to refuse.
+func withoutCaller(line []byte) (protocol.Request, []byte) {
 	q, err := protocol.NewReader(bytes.NewReader(line)).Request()
 	if err != nil && json.Valid(line) {
 		q = protocol.Request{Type: q.Type}
 	} else if err != nil {
-		return line
+		return protocol.Request{}, line
 	}
 	q.Caller = ""
 	clean, err := protocol.EncodeRequest(q)
 	if err != nil {
-		return []byte("{}\n")
+		return q, []byte("{}\n")
 	}
-	return clean
+	return q, clean
 }
 
 // Read reads what the app says. Its answer is the end of the call, although
@@ -200,18 +217,23 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.last.begins(p[:n]) || err == io.EOF {
 		c.answered()
 	}
+	if lost := c.record.read(p[:n]); lost != nil {
+		return 0, lost // an answer that is not in the trail is none
+	}
 	return n, err
 }
 
 // Close ends both halves as soon as what was written is under way.
 func (c *Conn) Close() error {
 	c.forget()
+	c.record.gone("the connection ended without an answer")
 	return c.Stream.Close()
 }
 
 // Reset ends both halves at once: the app sees its caller go away.
 func (c *Conn) Reset() {
 	c.forget()
+	c.record.gone("the call was cut off")
 	c.Stream.Reset()
 }
 

@@ -201,6 +201,10 @@ func (s *Sandbox) keepDenial(r link.DenialRecord) {
 	d.mu.Unlock()
 	s.emit(Event{App: appOf(r.App), Denied: &r})
 	if line := DenialLine(r); line != "" {
-		s.logs.add(link.LogRecord{App: appOf(r.App), Stream: LogDenied, Line: line, Denied: s.denied(r)})
+		known := s.denied(r)
+		s.logs.add(link.LogRecord{App: appOf(r.App), Stream: LogDenied, Line: line, Denied: known})
+		for _, entry := range denialRecords(r.App, known) {
+			s.noteFor(r.App, entry)
+		}
 	}
 }

@@ -69,6 +69,7 @@ const eventBuffer = 256
 // waits in the guest, which counts what it can not keep.
 func (s *Sandbox) emit(e Event) {
 	e.Since = time.Since(s.started)
+	s.happened(e)
 	if e.Name != nil {
 		select {
 		case s.events <- e:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthos/berth/host/audit"
 	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/files/watch"
 	"github.com/berthos/berth/host/machine"
@@ -93,6 +94,10 @@ func (s *Sandbox) onName(name Name) {
 	s.emit(Event{Name: &name})
 	if log, ok := s.names.keep(name); ok {
 		s.logs.add(log)
+		s.noteFor("", nameRecord(name))
+		if log.Dropped > 0 {
+			s.noteFor("", audit.Record{Kind: audit.KindLoss, Count: log.Dropped, Reason: "records of names were suppressed: a flood"})
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ type Options struct {
 	// Confine, if set, is called once the machine runs and before the first byte
 	// of the guest is read. It may take from this process all that is not in Reach.
 	Confine func(Reach) error
+	// Journal gets the audit trail; nil: none is kept, as for tests and attacks.
+	Journal Journal
 	// Ablate names enforcement steps to leave out. Only the enforcer of the test
 	// image knows how, and only tests can open that image.
 	Ablate []string
@@ -62,6 +64,7 @@ type Sandbox struct {
 	denials   *denials
 	flights   flights
 	names     names
+	journal   *journal
 	replacing chan struct{} // holds the one Replace that is under way
 
 	ended chan struct{} // closed once nothing is left
@@ -111,7 +114,7 @@ func prepare(o Options) (*Sandbox, []appSpec, error) {
 	if o.Machine == nil || o.Image == nil {
 		return nil, nil, errors.New("cannot start sandbox: no machine or no image given")
 	}
-	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, cuts: map[string]cutBy{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), denials: newDenials(), started: time.Now()}
+	s := &Sandbox{o: o, log: o.Log, apps: map[string]*app{}, cuts: map[string]cutBy{}, boot: make(chan struct{}), ended: make(chan struct{}), events: make(chan Event, eventBuffer), replacing: make(chan struct{}, 1), logs: newLogs(), denials: newDenials(), started: time.Now(), journal: &journal{to: o.Journal}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

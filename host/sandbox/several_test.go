@@ -317,7 +317,7 @@ func TestInvoke(t *testing.T) {
 			`{"type":"call","id":"1","export":"who","caller":"a","Caller":""}`,
 			`{"type":"call","id":"1","export":"who","caller":"a","c\u0061ller":"x"}`,
 		} {
-			conn, err := r.Open(t.Context(), "b", "who")
+			conn, err := r.Open(t.Context(), sandbox.Actor{}, "b", "who")
 			must(t, err)
 			for part := range strings.SplitSeq(line+"\n", ",") {
 				if !strings.HasSuffix(part, "\n") {

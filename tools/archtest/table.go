@@ -60,6 +60,8 @@ var table = []rule{
 
 	// Host.
 	{dir: "host/hint"},
+	{dir: "host/audit", internal: []string{"host/hint"}, external: []string{xsys, "golang.org/x/mod/sumdb"}},
+	{dir: "host/auditor", internal: []string{"host/audit", "host/hint", "host/machine/keeper"}, external: []string{xsys, landlock}},
 	{dir: "host/term"},
 	{dir: "host/image", internal: []string{"release/index", "host/hint"}, external: []string{xsys}},
 	{dir: "host/image/imagetest", internal: []string{"release/index", "host/image"}, external: []string{erofs}},
@@ -71,9 +73,9 @@ var table = []rule{
 	{dir: "host/syscalls", external: []string{xsys}, internal: []string{"init/seccomp"}},
 	{dir: "host/denial", internal: []string{"host/syscalls", "init/policy", "sdk/protocol"}},
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
-	{dir: "host/sandbox", internal: []string{"host/hint", "host/machine", "host/image", "host/files", "host/syscalls", "host/denial", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
+	{dir: "host/sandbox", internal: []string{"host/audit", "host/hint", "host/machine", "host/image", "host/files", "host/syscalls", "host/denial", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
 	{dir: "host/sandbox/choose", internal: []string{"host/hint", "host/machine", "host/image", "host/sandbox", "apps/appimage", "init/policy"}, external: []string{xsys}},
-	{dir: "host/monitor", internal: []string{"host/hint", "host/term", "host/control", "host/image", "host/machine", "host/sandbox", "apps/appimage", "init/link", "init/policy"}, external: []string{xsys, landlock, "kernel.org/pub/linux/libs/security/libcap/psx"}},
+	{dir: "host/monitor", internal: []string{"host/auditor", "host/hint", "host/term", "host/control", "host/image", "host/machine", "host/sandbox", "apps/appimage", "init/link", "init/policy"}, external: []string{xsys, landlock, "kernel.org/pub/linux/libs/security/libcap/psx"}},
 	{dir: "host/attack", internal: []string{"host/hint", "host/image", "host/machine", "host/sandbox", "init", "sdk/protocol"}, external: []string{xsys}},
 	{dir: "host/cli", internal: []string{"host", "apps", "init/policy", "init/link", "sdk/protocol", "release/index"}, external: []string{xsys, cobra, "github.com/fsnotify/fsnotify"}},
 	{dir: "host/berth", internal: []string{"host"}},
