@@ -201,7 +201,7 @@ func (l *launch) ready(s monitor.Started, states []monitor.AppState, took time.D
 			}
 			l.say("  workspace: %s at %s (%s)", visible(sh.HostDir), strings.Join(append([]string{sh.Path}, sh.Aliases...), " and "), mode)
 		}
-		l.say("  call it: berth rpc %s --export NAME --input JSON   exports: %s", app.Manifest.Name, strings.Join(app.Policy.Exports, ", "))
+		l.say("  call it: berth rpc %s --export NAME --input JSON   exports: %s", app.Manifest.Name, strings.Join(app.Policy.AllExports(), ", "))
 	}
 	for _, n := range s.Notes {
 		l.say("  note: %s", n)

@@ -79,11 +79,16 @@ const noFix = "a filesystem scope may only name /workspace, /context, /tmp, /app
 // (a missing file, a full disk, a fault of the app), which is not dressed up
 // as one.
 func Explain(c Context, e protocol.Error) (Denial, bool) {
-	if e.Code != protocol.CodeSystem {
+	switch {
+	case e.App != "" && e.App != c.Policy.App:
+		return Denial{}, false // of an app that this one called, under another policy
+	case e.Code == protocol.CodeDenied:
+		return c.invocation(e)
+	case e.Code != protocol.CodeSystem:
 		return Denial{}, false
 	}
 	e = c.about(e)
-	for _, special := range []func(protocol.Error) (Denial, bool){c.network, c.byName, c.besideShares} {
+	for _, special := range []func(protocol.Error) (Denial, bool){c.network, c.byName, c.besideShares, c.terminal} {
 		if d, ok := special(e); ok {
 			return d, true
 		}
@@ -201,7 +206,7 @@ func (c Context) readOnly(e protocol.Error) Denial {
 // notPermitted explains EPERM: of the system call filter, of Landlock for what
 // is no file, or of a capability that an app never has.
 func (c Context) notPermitted(e protocol.Error) Denial {
-	d := Denial{Denied: call(e), Rule: "no capability grants this operation", Fix: "none available: no manifest line allows it"}
+	d := Denial{Denied: call(e), Rule: "no capability grants this operation", Fix: "none available: " + NeededCall(e.Op, c.Policy.Class)}
 	m, recorded := c.tied(e)
 	switch {
 	case recorded && len(m.record.Blockers) > 0:

@@ -13,7 +13,7 @@ func testContext() Context {
 		Policy: policy.Policy{App: "filesystem", Rights: policy.Rights{Class: "base", Paths: []policy.Path{
 			{Path: "/workspace/docs", Access: policy.Read},
 			{Path: "/workspace/out", Access: policy.Write},
-		}}},
+		}, Invoke: []policy.Invoke{{App: "peer", Exports: []string{"hi"}}}}},
 		Digest:       strings.Repeat("9c41", 16),
 		Manifest:     "apps/filesystem/berth.yml",
 		Shares:       []Share{{Path: "/workspace", Aliases: []string{"/home/u/project"}, Exclude: []string{".env"}}},
@@ -79,6 +79,14 @@ func TestExplain(t *testing.T) {
 			"rename(2) for writing on /workspace/docs/a", "Landlock", "filesystem:read:/workspace/docs", "filesystem:write:/workspace"},
 		{"a link out of a grant", system("open", "out/link", "EROFS", "write"),
 			"out/link", "symbolic link", "filesystem:write:/workspace/out covers out/link, but not", "the owner of the folder"},
+		{"a terminal", system("open", "/dev/ptmx", "ENOENT", ""),
+			"open(2) on /dev/ptmx (ENOENT)", "no terminals", "no terminal:attach capability", `"terminal:attach:*"`},
+		{"a call of another app", protocol.Error{Code: protocol.CodeDenied, Path: "notes.add"},
+			`a call of export "add" of app "notes"`, `hands app "filesystem" no such connection, inferred`, "no app:invoke capability covers notes.add", `"app:invoke:notes.add"`},
+		{"another export than the granted one", protocol.Error{Code: protocol.CodeDenied, Path: "peer.bye"},
+			`export "bye" of app "peer"`, "Berth", "covers peer.bye", `"app:invoke:peer.bye"`},
+		{"a socket for nobody knows what", system("socket", "", "EPERM", ""),
+			"socket(2) (EPERM)", `system call filter "base"`, "no capability grants", "come with a network:connect or network:bind line"},
 		{"a hostile operation stays one line", system("open\nfix: x\x1b", "/tmp/a", "EACCES", "write"),
 			`"open\nfix: x\x1b"(2)`, "Landlock", "/tmp", "filesystem:write:/tmp"},
 		{"a hostile name stays one line", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
@@ -109,9 +117,39 @@ func TestOrdinaryFailuresAreNoDenials(t *testing.T) {
 		system("rename", "/workspace/out/a", "EXDEV", "write"),
 		{Code: protocol.CodeFailed, Message: "permission denied"},
 		{Code: protocol.CodeInvalidInput, Errno: "EACCES"},
+		{Code: protocol.CodeDenied, Message: "an app's own word for it"},
+		{Code: protocol.CodeDenied, Path: "peer.hi"}, // is granted
+		{Code: protocol.CodeDenied, Path: "peer.x\" to the manifest of another app"},
+		{Code: protocol.CodeSystem, Op: "open", Path: "/tmp/x", Errno: "EACCES", App: "peer"}, // under another policy
+		system("open", "/dev/null0", "ENOENT", ""),
 	} {
 		if d, ok := Explain(testContext(), e); ok {
 			t.Errorf("%+v was explained as a denial: %s", e, d)
+		}
+	}
+}
+
+// TestGrantedTerminal: with the capability, a missing one is just missing.
+func TestGrantedTerminal(t *testing.T) {
+	c := testContext()
+	c.Policy.Terminal = true
+	if d, ok := Explain(c, system("open", "/dev/pts/9", "ENOENT", "")); ok {
+		t.Errorf("%s", d)
+	}
+}
+
+// TestNeededCall: only sockets come with a line, and only where there is none yet.
+func TestNeededCall(t *testing.T) {
+	for _, c := range []struct {
+		call, class string
+		line        bool
+	}{
+		{"socket", policy.ClassBase, true}, {"socket", policy.ClassTerminal, true},
+		{"socket", policy.ClassNetwork, false}, {"socket", policy.ClassNetworkTerminal, false},
+		{"unshare", policy.ClassBase, false}, {"socket", "", false},
+	} {
+		if got := NeededCall(c.call, c.class); strings.Contains(got, "network:connect") != c.line {
+			t.Errorf("%s in class %q: %s", c.call, c.class, got)
 		}
 	}
 }

@@ -113,3 +113,12 @@ func splitPort(address string) (host string, port uint16, ok bool) {
 	n, err := strconv.ParseUint(name, 10, 16)
 	return host, uint16(n), err == nil
 }
+
+// NeededCall says what would allow a system call that the filter of a class
+// refused. What it refuses depends on arguments that no record has.
+func NeededCall(name, class string) string {
+	if name == "socket" && (class == policy.ClassBase || class == policy.ClassTerminal) {
+		return "sockets of TCP and UDP come with a network:connect or network:bind line"
+	}
+	return "no manifest line allows it"
+}

@@ -172,3 +172,37 @@ func (c Context) besideShares(e protocol.Error) (Denial, bool) {
 		Fix:    "name a path below one of them; retrying will not help",
 	}, true
 }
+
+// terminal explains a terminal that does not exist for the app: one is mounted
+// for who may attach.
+func (c Context) terminal(e protocol.Error) (Denial, bool) {
+	guest := c.guestPath(e.Path)
+	if e.Errno != "ENOENT" || c.Policy.Terminal || guest != "/dev/ptmx" && !policy.Below(guest, "/dev/pts") {
+		return Denial{}, false
+	}
+	return Denial{
+		Denied: call(e),
+		By:     fmt.Sprintf("the mount namespace of %s, in which there are no terminals (%s)", c.who(), Inferred),
+		Rule:   "no terminal:attach capability",
+		Fix:    c.mayAdd("\"terminal:attach:*\""),
+	}, true
+}
+
+// invocation explains a call of another app that was not made.
+func (c Context) invocation(e protocol.Error) (Denial, bool) {
+	app, export, _ := strings.Cut(e.Path, ".")
+	if !named(app) || !named(export) || c.Policy.Invokes(app, export) {
+		return Denial{}, false
+	}
+	return Denial{
+		Denied: fmt.Sprintf("a call of export %q of app %q", export, app),
+		By:     fmt.Sprintf("Berth, which hands %s no such connection, %s, policy sha256 %s", c.who(), Inferred, short(c.Digest)),
+		Rule:   fmt.Sprintf("no app:invoke capability covers %s.%s", app, export),
+		Fix:    c.mayAdd(fmt.Sprintf("\"app:invoke:%s.%s\"", app, export)),
+	}, true
+}
+
+// named reports whether a manifest could have such a name.
+func named(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}

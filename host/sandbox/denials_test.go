@@ -44,6 +44,7 @@ func (r *running) deny(in obj, times string) sandbox.Denials {
 // things. What it does with the error does not matter: the kernel recorded it.
 func TestDenials(t *testing.T) {
 	r := emulated(t).mustStart(t, nil)
+	t.Run("a start leaves none", func(t *testing.T) { testStart(t, r) })
 	for _, c := range []struct {
 		name string
 		in   obj
@@ -77,6 +78,7 @@ func TestDenials(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the process, not the thread", func(t *testing.T) { testProcesses(t, r) })
 	t.Run("a nested domain", func(t *testing.T) { testNested(t, r) })
 	t.Run("by way of a link", func(t *testing.T) { testLinked(t, r) })
 	t.Run("in the log", func(t *testing.T) { testDeniedLog(t, r) })
@@ -96,6 +98,32 @@ func TestDenials(t *testing.T) {
 		}
 	})
 	t.Run("a flood is counted", func(t *testing.T) { testFlood(t, r) })
+}
+
+// testStart: a program of Go is granted what its runtime looks at when it starts,
+// such as /proc/<pid>/cgroup, so that no denial is there that nobody caused.
+func testStart(t *testing.T, r *running) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d, err := r.Denials(ctx, "probe", time.Time{})
+	if err != nil || !d.Kept || !d.Complete || len(d.Records) != 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// testProcesses: threads cannot be told apart, processes can.
+func testProcesses(t *testing.T, r *running) {
+	pid := func(how string) int {
+		d := r.deny(obj{"path": "/tmp/x", "how": how}, "1")
+		if len(d.Records) != 1 {
+			t.Fatalf("%+v", d.Records)
+		}
+		return d.Records[0].PID
+	}
+	first, thread, grandchild := pid(""), pid("thread"), pid("grandchild")
+	if first != thread || first == grandchild || first == 0 {
+		t.Errorf("pid %d, of a thread %d, of a grandchild %d", first, thread, grandchild)
+	}
 }
 
 // testNested has the app try to mute its denials by a domain of its own. No class

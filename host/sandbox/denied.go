@@ -46,7 +46,7 @@ func (s *Sandbox) denied(r link.DenialRecord) *link.Denied {
 		d.Kind, d.Blockers, d.Object = kindLandlock, r.Blockers, r.Path+r.Object
 		d.Capability, d.Because = need.Capability, need.Because
 	case r.Seccomp && r.PID != 0 && !r.Canary:
-		d.Kind, d.Errno, d.Because = kindSeccomp, "EPERM", "no manifest line allows it"
+		d.Kind, d.Errno, d.Because = kindSeccomp, "EPERM", denial.NeededCall(d.Syscall, s.classOf(r.App))
 	default:
 		return d
 	}
@@ -109,4 +109,21 @@ func by(r link.DenialRecord) string {
 		s += ": " + syscall.Errno(-r.Exit).Error()
 	}
 	return s
+}
+
+// classOf is the class of the filter that a process runs under, "" if it is no
+// app's.
+func (s *Sandbox) classOf(instance string) string {
+	name, worker, _ := strings.Cut(instance, ".")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		if a.policy.App != name {
+			continue
+		}
+		if p, err := a.policy.For(worker); err == nil {
+			return p.Class
+		}
+	}
+	return ""
 }

@@ -307,9 +307,15 @@ func TestInvoke(t *testing.T) {
 			_, err := r.ask(c.from, "invoke", obj{"app": c.to, "export": c.export, "input": obj{"what": "env"}})
 			contains(t, err, c.want...)
 			var said *protocol.Error
-			if !errors.As(err, &said) || said.Code != c.code {
-				t.Errorf("%s to %s.%s: %v", c.from, c.to, c.export, err)
+			if !errors.As(err, &said) || said.Code != c.code || c.code == protocol.CodeDenied && (said.Path != c.to+"."+c.export || said.App != "") {
+				t.Errorf("%s to %s.%s: %+v", c.from, c.to, c.export, err)
 			}
+		}
+		// What the called app was refused is its own, also when the caller passes it on.
+		_, err := r.ask("a", "invoke", obj{"app": "b", "export": "narrow", "input": obj{"what": "read", "arg": "/workspace/absent", "text": "fail"}})
+		var said *protocol.Error
+		if !errors.As(err, &said) || said.Errno != "ENOENT" || said.App != "b" {
+			t.Errorf("%+v", err)
 		}
 		// The host's clients cannot say that they are an app, however they write it.
 		for _, line := range []string{

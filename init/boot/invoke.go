@@ -225,7 +225,7 @@ func (v *invokes) denied(callee, export string) *protocol.Error {
 	if v.l.start.Worker != policy.Main {
 		where = "the capabilities of export " + v.l.start.Worker
 	}
-	return &protocol.Error{Code: protocol.CodeDenied, Message: fmt.Sprintf(
+	return &protocol.Error{Code: protocol.CodeDenied, Path: callee + "." + export, Message: fmt.Sprintf(
 		"app %q may not call %s of app %q; the owner of this sandbox may add \"app:invoke:%s.%s\" to %s and approve it; retrying will not help",
 		v.l.policy.App, export, callee, callee, export, where)}
 }

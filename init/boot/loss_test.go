@@ -30,9 +30,9 @@ const (
 	deniedEnv = "BERTH_TEST_DENIED"
 )
 
-// TestVMLosesRecords boots Berth's kernel with TestGuestLosses as its first
-// process.
-func TestVMLosesRecords(t *testing.T) {
+// TestVMRecords boots Berth's kernel with TestGuestSilence and TestGuestLosses as
+// its first process.
+func TestVMRecords(t *testing.T) {
 	kernel := testKernel(t)
 	binary := filepath.Join(t.TempDir(), "boot.test")
 	compile := exec.Command("go", "test", "-c", "-o", binary, ".")
@@ -52,8 +52,8 @@ func TestVMLosesRecords(t *testing.T) {
 	if err := os.WriteFile(initrd, root, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := testvm.Machine{Kernel: kernel, Initrd: initrd, Words: guestEnv + "=1 -- -test.v -test.run=^TestGuestLosses$"}.Command(t.Context()).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestGuestLosses") || !strings.Contains(string(out), "guest: tests ended: 0") {
+	out, err := testvm.Machine{Kernel: kernel, Initrd: initrd, Words: guestEnv + "=1 -- -test.v -test.run=^TestGuest(Silence|Losses)$"}.Command(t.Context()).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestGuestSilence") || !strings.Contains(string(out), "--- PASS: TestGuestLosses") || !strings.Contains(string(out), "guest: tests ended: 0") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for line := range strings.Lines(strings.ReplaceAll(string(out), "\r", "")) {
@@ -80,7 +80,7 @@ func runGuest(m *testing.M) {
 // that of the process's domain.
 func TestGuestLosses(t *testing.T) {
 	if os.Getenv(guestEnv) == "" {
-		return // TestVMLosesRecords runs it in its VM
+		return // TestVMRecords runs it in its VM
 	}
 	const denials = 20_000
 	conn, err := audit.Register()
@@ -183,14 +183,9 @@ func beDenied(n string) int {
 	if err != nil {
 		return 2
 	}
-	attr := struct{ fs uint64 }{unix.LANDLOCK_ACCESS_FS_MAKE_REG}
-	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return 4
-	}
 	runtime.LockOSThread() // what restricts itself is the thread
-	if _, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
-		return 5
+	if err := restrict(0); err != nil {
+		return 4
 	}
 	denied := 0
 	for range times {

@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if n := os.Getenv(orphansEnv); n != "" {
 		os.Exit(orphans(n))
 	}
+	if steps := os.Getenv(doEnv); steps != "" {
+		os.Exit(do(steps))
+	}
 	if n := os.Getenv(deniedEnv); n != "" {
 		os.Exit(beDenied(n))
 	}

@@ -29,13 +29,13 @@ func Invoke(ctx context.Context, app, export string, input, output any) error {
 	if err != nil {
 		return fmt.Errorf("cannot call %s of app %s: %w", export, app, err)
 	}
-	conn, err := connect(ctx, app)
+	conn, err := connect(ctx, app, export)
 	if err != nil {
 		return fmt.Errorf("cannot call %s of app %s: %w", export, app, err)
 	}
 	out, err := protocol.Call(ctx, conn, protocol.Request{ID: rand.Text(), Export: export, Input: raw}, nil)
 	if err != nil {
-		return fmt.Errorf("cannot call %s of app %s: %w", export, app, err)
+		return fmt.Errorf("cannot call %s of app %s: %w", export, app, failedIn(app, err))
 	}
 	if output == nil {
 		return nil
@@ -44,6 +44,18 @@ func Invoke(ctx context.Context, app, export string, input, output any) error {
 		return fmt.Errorf("cannot call %s of app %s: cannot read its result: %w", export, app, err)
 	}
 	return nil
+}
+
+// failedIn notes whose error it is: what the called app was refused is judged by
+// that app's policy. That the call itself was denied is this app's.
+func failedIn(app string, err error) error {
+	var said *protocol.Error
+	if !errors.As(err, &said) || said.App != "" || said.Code == protocol.CodeDenied && strings.HasPrefix(said.Path, app+".") {
+		return err
+	}
+	e := *said
+	e.App = app
+	return &e
 }
 
 // inheritedSockets lead to the apps that this process may call. They stay open
@@ -89,7 +101,7 @@ func inheritedCallees(list string) (map[string]*net.UnixConn, error) {
 
 // connect makes a pair of sockets and hands one of them to Berth, which connects
 // it to the app.
-func connect(ctx context.Context, app string) (net.Conn, error) {
+func connect(ctx context.Context, app, export string) (net.Conn, error) {
 	all, err := callees()
 	if err != nil {
 		return nil, err
@@ -100,7 +112,7 @@ func connect(ctx context.Context, app string) (net.Conn, error) {
 		if len(all) > 0 {
 			may = "those that may be called are " + strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 		}
-		return nil, &protocol.Error{Code: protocol.CodeDenied, Message: fmt.Sprintf("no capability app:invoke:%s; %s", app, may)}
+		return nil, &protocol.Error{Code: protocol.CodeDenied, Path: app + "." + export, Message: fmt.Sprintf("no capability app:invoke:%s; %s", app, may)}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

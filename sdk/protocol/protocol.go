@@ -85,7 +85,8 @@ type Export struct {
 
 // Error is a failed call. Code is one of the Code constants. Op, Path and Errno
 // are set when a system call failed: the name of the operation ("open",
-// "mkdir"), the path it was given, and the symbolic errno ("EACCES").
+// "mkdir"), the path it was given, and the symbolic errno ("EACCES"). With
+// CodeDenied, Path is the export that was not called, "<app>.<export>".
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -94,6 +95,7 @@ type Error struct {
 	NewPath string `json:"new_path,omitempty"` // the second path of a rename, link or symlink
 	Errno   string `json:"errno,omitempty"`
 	Access  string `json:"access,omitempty"` // AccessRead or AccessWrite, where the app knows which it wanted
+	App     string `json:"app,omitempty"`    // the app that failed, if it was called by the one that answers
 }
 
 // What a failed operation wanted, in Error.Access.

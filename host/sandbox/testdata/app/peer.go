@@ -44,9 +44,13 @@ var listening []net.Listener
 
 const shmKey = 0x6265727
 
-// do returns what a system call did; a refusal is its result.
+// do returns what a system call did; a refusal is its result, or with the text
+// "fail" its error.
 func do(_ context.Context, in doIn) (text, error) {
 	out, err := act(in)
+	if err != nil && in.Text == "fail" {
+		return text{}, err
+	}
 	if err != nil {
 		return text{"error: " + err.Error()}, nil
 	}
