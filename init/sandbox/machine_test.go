@@ -48,8 +48,8 @@ type outcome struct {
 	Stderr  string
 	Answer  string
 	Took    []time.Duration // from the start of agent-init, or of what is executed instead, to its end
-	Parent  string // status and descriptors of the supervisor, once enforced
-	Error   string // the machine itself failed
+	Parent  string          // status and descriptors of the supervisor, once enforced
+	Error   string          // the machine itself failed
 }
 
 func (o outcome) failed() *sandbox.StepFailed {
