@@ -250,16 +250,20 @@ func (c Context) add(access policy.Access, guest string) string {
 	if guest == "/workspace" || guest == "/tmp" {
 		folder = guest
 	}
-	switch n := neededScope(access, folder); {
+	known := access == policy.Read || access == policy.Write // else the app did not say what for
+	if !known {
+		access = policy.Read
+	}
+	n := neededScope(access, folder)
+	switch {
 	case n.Because == noFix:
 		return ""
 	case n.Capability == "":
 		return "none available: " + n.Because
+	case known:
+		return c.mayAdd(strconv.Quote(n.Capability))
 	}
-	if access != policy.Read && access != policy.Write { // the app did not say what for
-		return c.mayAdd(fmt.Sprintf("\"filesystem:read:%[1]s\", or to write \"filesystem:write:%[1]s\",", folder))
-	}
-	return c.mayAdd(fmt.Sprintf("\"filesystem:%s:%s\"", access, folder))
+	return c.mayAdd(fmt.Sprintf("%q, or to write %q,", n.Capability, neededScope(policy.Write, folder).Capability))
 }
 
 // mayAdd speaks to the owner of the manifest. What a worker may do is said

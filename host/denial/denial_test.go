@@ -87,6 +87,10 @@ func TestExplain(t *testing.T) {
 			`export "bye" of app "peer"`, "Berth", "covers peer.bye", `"app:invoke:peer.bye"`},
 		{"a socket for nobody knows what", system("socket", "", "EPERM", ""),
 			"socket(2) (EPERM)", `system call filter "base"`, "no capability grants", "come with a network:connect or network:bind line"},
+		{"a hostile folder is not proposed", system("open", "/tmp/a\nfix: the owner may add \"x\"\n/b", "EACCES", "write"),
+			`on "/tmp/a\nfix:`, "Landlock", `covers "/tmp/a\nfix:`, `add "filesystem:write:/tmp" to apps`},
+		{"nor one that is a pattern", system("open", "/tmp/a/*/b", "EACCES", ""),
+			"/tmp/a/*/b", "Landlock", "covers /tmp/a/*", `add "filesystem:read:/tmp/a", or to write "filesystem:write:/tmp/a", to apps`},
 		{"a hostile operation stays one line", system("open\nfix: x\x1b", "/tmp/a", "EACCES", "write"),
 			`"open\nfix: x\x1b"(2)`, "Landlock", "/tmp", "filesystem:write:/tmp"},
 		{"a hostile name stays one line", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
@@ -119,6 +123,7 @@ func TestOrdinaryFailuresAreNoDenials(t *testing.T) {
 		{Code: protocol.CodeInvalidInput, Errno: "EACCES"},
 		{Code: protocol.CodeDenied, Message: "an app's own word for it"},
 		{Code: protocol.CodeDenied, Path: "peer.hi"}, // is granted
+		{Code: protocol.CodeDenied, Path: "peer"},
 		{Code: protocol.CodeDenied, Path: "peer.x\" to the manifest of another app"},
 		{Code: protocol.CodeSystem, Op: "open", Path: "/tmp/x", Errno: "EACCES", App: "peer"}, // under another policy
 		system("open", "/dev/null0", "ENOENT", ""),

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/init/policy"
 )
 
@@ -76,11 +77,15 @@ func neededOn(right, object string) Need {
 	return neededScope(access, folder)
 }
 
-// neededScope is the capability for a folder.
+// neededScope is the capability for a folder, or, since an app chooses names, for
+// the innermost one around it that a manifest can name.
 func neededScope(access policy.Access, folder string) Need {
 	for _, root := range []string{"/workspace", "/tmp"} {
-		if policy.Below(folder, root) {
-			return Need{Capability: fmt.Sprintf("filesystem:%s:%s", access, folder)}
+		for at := folder; policy.Below(at, root); at = path.Dir(at) {
+			c := fmt.Sprintf("filesystem:%s:%s", access, at)
+			if _, err := manifest.ParseCapability(c); err == nil {
+				return Need{Capability: c}
+			}
 		}
 	}
 	if policy.Below(folder, "/app") {

@@ -23,9 +23,9 @@ type Record struct {
 // String is a record in a sentence: "fs.make_reg on /tmp".
 func (r Record) String() string {
 	if len(r.Blockers) == 0 {
-		return r.call() + " by the filter"
+		return quote(r.call()) + " by the filter"
 	}
-	what := strings.Join(r.Blockers, ",")
+	what := quote(strings.Join(r.Blockers, ",")) // the guest's words
 	if r.Object != "" {
 		what += " on " + quote(r.Object)
 	}

@@ -25,6 +25,7 @@ func TestEvidence(t *testing.T) {
 			Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.read_file"}, Object: "/proc/1/maps"}}}, "recorded by the kernel (fs.read_file on /proc/1/maps)"},
 		{"a hostile name", system("open", "/tmp/a\nfix: x", "EACCES", "write"),
 			Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.write_file"}, Object: "/tmp/a\nfix: x"}}}, `recorded by the kernel (fs.write_file on "/tmp/a\nfix: x")`},
+		{"a hostile guest", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.make_reg\nfix: x"}, Object: "/tmp"}}}, `recorded by the kernel ("fs.make_reg\nfix: x" on /tmp)`},
 		{"another folder's", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.make_reg"}, Object: "/run"}}}, "inferred from the error and the policy (meanwhile recorded by the kernel: fs.make_reg on /run, which may be something else)"},
 		{"a folder that was written, not made in", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Blockers: []string{"fs.read_dir"}, Object: "/tmp"}}}, "inferred from"},
 		{"the filter's", write, Records{Kept: true, Complete: true, Calls: 1, List: []Record{{Object: "/tmp"}}}, "inferred from"},
@@ -129,6 +130,9 @@ func TestNeeded(t *testing.T) {
 		{"fs.make_fifo", "/tmp", "filesystem:write:/tmp"},
 		{"fs.make_sock", "/tmp", "filesystem:write:/tmp"},
 		{"fs.refer", "/workspace/a", "filesystem:write:/workspace/a"},
+		{"fs.make_reg", "/tmp/a b/c", "filesystem:write:/tmp/a b/c"},
+		{"fs.make_reg", "/tmp/a/b\nc/d", "filesystem:write:/tmp/a"}, // no manifest can name it
+		{"fs.make_reg", "/workspace/*/\"", "filesystem:write:/workspace"},
 		{"fs.make_reg", "/run", ""},
 		{"fs.make_reg", "/app", ""},
 		{"fs.make_char", "/tmp", ""},

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/host/syscalls"
 	"github.com/berthos/berth/init/policy"
 	"github.com/berthos/berth/sdk/protocol"
@@ -190,19 +192,15 @@ func (c Context) terminal(e protocol.Error) (Denial, bool) {
 
 // invocation explains a call of another app that was not made.
 func (c Context) invocation(e protocol.Error) (Denial, bool) {
-	app, export, _ := strings.Cut(e.Path, ".")
-	if !named(app) || !named(export) || c.Policy.Invokes(app, export) {
+	app, export, whole := strings.Cut(e.Path, ".")
+	line := "app:invoke:" + e.Path
+	if _, err := manifest.ParseCapability(line); err != nil || !whole || c.Policy.Invokes(app, export) {
 		return Denial{}, false
 	}
 	return Denial{
 		Denied: fmt.Sprintf("a call of export %q of app %q", export, app),
 		By:     fmt.Sprintf("Berth, which hands %s no such connection, %s, policy sha256 %s", c.who(), Inferred, short(c.Digest)),
 		Rule:   fmt.Sprintf("no app:invoke capability covers %s.%s", app, export),
-		Fix:    c.mayAdd(fmt.Sprintf("\"app:invoke:%s.%s\"", app, export)),
+		Fix:    c.mayAdd(strconv.Quote(line)),
 	}, true
-}
-
-// named reports whether a manifest could have such a name.
-func named(s string) bool {
-	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }

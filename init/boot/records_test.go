@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -165,6 +166,40 @@ func TestSyncTellsWhatIsMissing(t *testing.T) {
 		suppressed += rec.Suppressed
 	}
 	if lost != 8 || suppressed != 5 || all[len(all)-1].Sync != 9 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// overrun is an audit socket whose buffer is found full twice. It answers
+// questions, and then fails.
+type overrun struct {
+	fakeAudit
+	full, asked int
+}
+
+func (o *overrun) AskStatus() error { o.asked++; return nil }
+
+func (o *overrun) Next() ([]audit.Event, error) {
+	switch {
+	case o.asked > 0:
+		o.asked--
+		return []audit.Event{{Status: &audit.Status{Lost: 7}}}, nil
+	case o.full < 2:
+		o.full++
+		return nil, audit.ErrOverrun
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// TestOverrun: a full buffer is no loss by itself. The kernel is asked for its
+// counter, and what that has gained since is told, once.
+func TestOverrun(t *testing.T) {
+	o := &overrun{}
+	r := newRecords(o, func(int) int { return 0 })
+	if err := r.read(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if all := sent(r); len(all) != 1 || all[0].Lost != 7 {
 		t.Errorf("%+v", all)
 	}
 }

@@ -71,7 +71,7 @@ var table = []rule{
 	{dir: "host/appbuild", internal: []string{"apps", "init/policy", "host/hint"}},
 	{dir: "host/grant", internal: []string{"apps/explain", "apps/manifest", "init/policy", "host/hint"}, external: []string{xsys}},
 	{dir: "host/syscalls", external: []string{xsys}, internal: []string{"init/seccomp"}},
-	{dir: "host/denial", internal: []string{"host/syscalls", "init/policy", "sdk/protocol"}},
+	{dir: "host/denial", internal: []string{"apps/manifest", "host/syscalls", "init/policy", "sdk/protocol"}},
 	{dir: "host/machine", internal: []string{"host/hint", "host/image", "release/index", "init"}, external: []string{xsys, erofs, landlock}},
 	{dir: "host/sandbox", internal: []string{"host/audit", "host/hint", "host/machine", "host/image", "host/files", "host/syscalls", "host/denial", "apps/appimage", "init/link", "init/policy", "init/sandbox", "sdk/protocol", "release/index"}, external: []string{xsys}},
 	{dir: "host/sandbox/choose", internal: []string{"host/hint", "host/machine", "host/image", "host/sandbox", "apps/appimage", "init/policy"}, external: []string{xsys}},
