@@ -2,6 +2,7 @@ package boot
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,6 +65,38 @@ func TestGuestSilence(t *testing.T) {
 	if n, _, err := unix.Recvfrom(int(other), make([]byte, 1<<14), unix.MSG_DONTWAIT); err != unix.EAGAIN {
 		t.Errorf("another network namespace was sent %d bytes, %v", n, err)
 	}
+	// What a reader of the group has no room for is gone: the kernel keeps and
+	// counts only what it sends to a registered daemon.
+	small := listen(t)
+	if err := unix.SetsockoptInt(int(small), unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<13); err != nil {
+		t.Error(err)
+	}
+	const creates = 8 // whose records the queue of a kernel without a daemon has room for
+	if n := listening.while(t, "restrict=0"+strings.Repeat(" create", creates)); n != creates {
+		t.Errorf("control: %d records of %d", n, creates)
+	}
+	came, overrun := small.left()
+	if came >= creates || !overrun {
+		t.Errorf("%d records of %d came through a small buffer, overrun %v", came, creates, overrun)
+	}
+	t.Logf("%d of %d came through a small buffer", came, creates)
+}
+
+// left counts the denials that are in the socket's buffer, and says whether the
+// kernel found it full.
+func (m multicast) left() (denials int, overrun bool) {
+	buf := make([]byte, 1<<14)
+	for {
+		n, _, err := unix.Recvfrom(int(m), buf, unix.MSG_DONTWAIT)
+		switch {
+		case err == unix.ENOBUFS:
+			overrun = true
+		case err != nil:
+			return denials, overrun
+		case n >= unix.NLMSG_HDRLEN && binary.NativeEndian.Uint16(buf[4:]) == audit.TypeAccess:
+			denials++
+		}
+	}
 }
 
 // multicast is a socket that gets what an audit daemon would.
@@ -75,7 +108,10 @@ func listen(t *testing.T) multicast {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err == nil {
 		t.Cleanup(func() { _ = unix.Close(fd) })
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+		err = errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20),
+			unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}),
+		)
 	}
 	if err != nil {
 		t.Error(err)
