@@ -150,8 +150,20 @@ func testLinked(t *testing.T, r *running) {
 // testDeniedLog wants the log to tell of a denial with what the host knows.
 func testDeniedLog(t *testing.T, r *running) {
 	r.deny(obj{"path": "/tmp/log", "how": "mkdir"}, "1")
+	r.deny(obj{"path": "tcp:81", "how": "connect_tcp"}, "1") // its class has no such sockets
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	socket := false
+	for rec := range r.Logs(ctx) {
+		d := rec.Denied
+		if d != nil && d.Kind == "seccomp" && d.Syscall == "socket" {
+			socket = d.Errno == "EPERM" && d.Capability == "" && strings.Contains(d.Because, "network:connect")
+			break
+		}
+	}
+	if !socket {
+		t.Error("the log does not tell what a socket takes")
+	}
 	for rec := range r.Logs(ctx) {
 		d := rec.Denied
 		if d == nil || !slices.Equal(d.Blockers, []string{"fs.make_dir"}) {
