@@ -43,6 +43,9 @@ func (r *run) apps() ([]sandbox.App, error) {
 			Class: "network", Bind: []uint16{port}, Paths: []policy.Path{tmp, {Path: "/workspace/" + partVictim, Access: policy.Write}},
 		}),
 	}
+	if len(r.o.Ablate) > 0 {
+		policies = policies[:1] // without their trees apps are not apart
+	}
 	var apps []sandbox.App
 	for _, p := range policies {
 		raw, err := p.Encode()

@@ -212,8 +212,8 @@ func (r *run) evidence(p probe.Probe, a attempt, o *Outcome) {
 // byLandlock says whether an errno is Landlock's. EACCES may be that of another
 // layer that is asked before it, EXDEV that of two mounts.
 func (r *run) byLandlock(p probe.Probe, errno string) bool {
-	alone := len(r.o.Ablate) > 0
-	return errno == "EACCES" && (alone || p.Silent == "") || errno == "EXDEV" && (alone || len(p.Layers) == 1)
+	first := p.Silent == "" || slices.Contains(r.o.Ablate, p.Silent)
+	return errno == "EACCES" && first || errno == "EXDEV" && len(p.Layers) == 1
 }
 
 // find returns the record of what a probe did: one of its rights, on its object.

@@ -57,6 +57,7 @@ func refusedByArgument() []Entry {
 		{Refused, slices.Concat(bits("sendto", 3, msgFastOpen), bits("sendmsg", 2, msgFastOpen), bits("sendmmsg", 3, msgFastOpen)),
 			"MSG_FASTOPEN: connects without connect, which is all that Landlock sees"},
 	}
+	entries = append(entries, devices())
 	return append(entries, setuidFiles()...)
 }
 
@@ -93,6 +94,23 @@ func setuidFiles() []Entry {
 		}
 	}
 	return []Entry{changed, opened}
+}
+
+// devices refuses to make device nodes. That takes a privilege that no app has,
+// but for 0:0, which overlay file systems take for "removed" and which Landlock
+// does not count as a device on every kernel.
+func devices() Entry {
+	const format, char, block = 0o170000, 0o020000, 0o060000
+	e := Entry{Verdict: Refused, Why: "device nodes"}
+	for _, c := range []struct {
+		call string
+		mode uint
+	}{{"mknod", 1}, {"mknodat", 2}} {
+		for _, kind := range []uint64{char, block} {
+			e.Rules = append(e.Rules, Rule{c.call, []Cond{{Arg: c.mode, Mask: format, Value: kind}}})
+		}
+	}
+	return e
 }
 
 // refusedFamilies refuses sockets of every known address family but the given.

@@ -52,7 +52,10 @@ func links(w World) []Probe {
 
 // Swaps are how often the link changes while it is opened. Without a sandbox the
 // first few win.
-const swaps = 200
+const (
+	swaps = 200
+	opens = 1 << 20 // however the two threads take turns
+)
 
 // race opens a link for writing while another thread points it elsewhere. It
 // succeeds if one open got the file outside.
@@ -76,12 +79,18 @@ func race(w World, id string) error {
 			}
 		}
 	}()
-	refused := errors.Join(errSetUp, errNoEffect)
-	for swapped.Load() < swaps {
+	refused, times := errors.Join(errSetUp, errNoEffect), 0
+	for opened := 0; opened < opens && (times == 0 || swapped.Load() < swaps); opened++ {
+		select {
+		case <-stopped:
+			return refused
+		default:
+		}
+		began := swapped.Load() > 0 // before that there is no link
 		fd, err := unix.Open(link, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			if swapped.Load() > 0 {
-				refused = err
+			if began {
+				refused, times = err, times+1
 			}
 			continue
 		}
@@ -91,11 +100,6 @@ func race(w World, id string) error {
 			return errors.Join(err, unix.Close(fd))
 		}
 		unix.Close(fd)
-		select {
-		case <-stopped:
-			return refused
-		default:
-		}
 	}
 	return refused
 }

@@ -36,11 +36,11 @@ var root = Layer{identity, caps}
 // Landlock is the name of that layer.
 const Landlock = landlock
 
-// Ablations are the names of everything that can be left out but one.
-func Ablations(but string) []string {
-	all := []string{hide, readOnly, noExec, noDev, proc, sysctls, rlimits, identity, caps, landlock, seccomp}
-	return slices.DeleteFunc(all, func(name string) bool { return name == but })
-}
+// BeforeLandlock are the layers that the kernel asks before Landlock and that
+// refuse much of what it would: what is left to it, it records. That what was not
+// granted is not there belongs to them too, but without it no rule of a share in
+// a VM would last: its files are other objects each time they are looked up.
+func BeforeLandlock() []string { return []string{readOnly, noExec, noDev, seccomp} }
 
 // Claims says whether a layer alone is claimed to refuse a probe.
 func (p Probe) Claims(layer string) bool {

@@ -58,7 +58,7 @@ func scopes() []Probe {
 		{ID: "FS-22", What: "map a file of a read scope shared and writable", Blocks: []string{"fs.write_file"}, Layers: readOnlyScope, Want: refused, Run: func(w World, id string) error {
 			return mapShared(ro(w, id, "f"))
 		}},
-		{ID: "FS-15m", What: "make a device node in a write scope", Blocks: []string{"fs.make_char"}, Layers: []Layer{root, {landlock}}, Want: refused, Not: needsRoot, Run: func(w World, id string) error {
+		{ID: "FS-15m", What: "make a device node in a write scope", Blocks: []string{"fs.make_char"}, Layers: []Layer{root, {landlock}, {seccomp}}, Want: refused, Not: needsRoot, Run: func(w World, id string) error {
 			return unix.Mknod(in(w, id, "node"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
 		}},
 		{ID: "FS-15o", What: "open a device node that lies in a write scope", Blocks: []string{"fs.read_file", "fs.write_file"}, Silent: noDev, Layers: []Layer{{noDev}}, Want: refused, Run: func(w World, id string) error {
