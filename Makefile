@@ -8,7 +8,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 GOFLAGS_    = -trimpath -buildvcs=false
 
-.PHONY: help setup build image test-image demo test check bench work reproduce kernel-update fuzz clean
+.PHONY: help setup build image test-image demo test check bench work attacks reproduce kernel-update fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench: image ## figures and ratios as a table; raw numbers in build/bench.json
 RUNS ?= 1000
 work: image ## ordinary work inside a sandbox, RUNS=1000 times: none may be refused
 	BERTH_TEST_WORK_RUNS=$(RUNS) $(GO) test ./host/sandbox -run '^TestWorkManyTimes$$' -count=1 -v -timeout 2h
+
+attacks: test-image image ## attack three times on each machine; rewrites docs/attacks.md
+	$(GO) test ./host/attack -run '^TestSuite$$' -count=1 -v -timeout 1h -update
 
 reproduce: build ## build everything twice in different folders and compare
 	bin/mkimage -arch $(ARCH) -reproduce

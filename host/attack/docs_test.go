@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthos/berth/host/attack"
 	"github.com/berthos/berth/host/machine/machinetest"
 	"github.com/berthos/berth/init/sandbox/probe"
@@ -78,7 +80,7 @@ func generated(t *testing.T) []byte {
 	raw, err := os.ReadFile(docs)
 	must(t, err)
 	text := string(raw)
-	for name, table := range map[string]string{"results": resultTables(t), "probes": probeTables()} {
+	for name, table := range map[string]string{"results": resultTables(t), "probes": probeTables(), "guest root": guestRootTable()} {
 		begin, end := "<!-- "+name+": made by make attacks -->\n", "<!-- end of "+name+" -->"
 		before, rest, ok := strings.Cut(text, begin)
 		_, after, ok2 := strings.Cut(rest, end)
@@ -168,6 +170,23 @@ func probeTables() string {
 		}
 	}
 	return b.String()
+}
+
+// guestRootTable lists the attacks of TestGuestRoot.
+func guestRootTable() string {
+	var b strings.Builder
+	b.WriteString("\n| probe | what is tried | answered with |\n|---|---|---|\n")
+	for _, p := range (probe.World{}).GuestRoot() {
+		if p.Must {
+			continue
+		}
+		var want []string
+		for _, e := range p.Want {
+			want = append(want, unix.ErrnoName(e))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", p.ID, p.What, strings.Join(want, ", "))
+	}
+	return b.String() + "\n"
 }
 
 func claimed(p probe.Probe) string {

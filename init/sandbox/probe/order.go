@@ -179,14 +179,14 @@ func (o Order) orphan(args []string, out io.Writer) error {
 // names says whether an order names a probe: one without IDs those of All.
 func (o Order) names(p Probe) bool {
 	if len(o.IDs) == 0 {
-		return p.Group() != "MA"
+		return p.Group() != "MA" && p.Group() != "GR"
 	}
 	return slices.Contains(o.IDs, p.ID)
 }
 
 // attack runs the probes of an order in this thread.
 func (o Order) attack(out io.Writer) error {
-	for _, p := range slices.Concat(All(o.World), o.World.Cross(), []Probe{o.World.Narrowed()}) {
+	for _, p := range slices.Concat(All(o.World), o.World.Cross(), []Probe{o.World.Narrowed()}, o.World.GuestRoot()) {
 		if !o.names(p) || !o.At.Does(p) {
 			continue
 		}
