@@ -85,6 +85,7 @@ func (b *bench) measure(ctx context.Context) (code int) {
 	}{
 		{"image sizes", b.sizes},
 		{"instructions to PID 1", b.boot},
+		{"the enforcer", b.enforcer},
 		{"sandboxes", b.sandboxes},
 		{"builds", b.builds},
 	} {

@@ -62,7 +62,7 @@ func (b *bench) sandboxes(ctx context.Context) error {
 			faults = append(faults, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}
-		faults = append(faults, b.running(ctx, m.name, o, m.calls, host))
+		faults = append(faults, b.running(ctx, m.name, o, m.calls, host), b.beside(ctx, m.name, o))
 	}
 	faults = append(faults, b.ready(ctx, img, app))
 	return errors.Join(faults...)
@@ -84,7 +84,8 @@ func (b *bench) buildApp(ctx context.Context) (sandbox.App, error) {
 	p := policy.Policy{
 		Schema: policy.Schema, App: "bench", Version: "1.0.0", Code: code, Argv: []string{"/app/bench"},
 		Rights: policy.Rights{Class: policy.ClassBase},
-		Limits: policy.Limits{CPUMilli: 2000, MemoryMB: 128, Pids: 64}, Exports: []string{"copy", "echo", "memory", "tsc"},
+		Limits: policy.Limits{CPUMilli: 2000, MemoryMB: 128, Pids: 64}, Exports: []string{"copy", "echo", "hostile", "memory", "tsc"},
+		Workers: []policy.Worker{{Name: "narrow", Rights: policy.Rights{Class: policy.ClassBase}, Exports: []string{"narrow"}}},
 	}
 	raw, err := p.Encode()
 	return sandbox.App{Policy: raw, Image: img.Bytes()}, err
@@ -134,6 +135,14 @@ func (b *bench) running(ctx context.Context, name string, o sandbox.Options, n i
 	}
 	b.add(figure{Name: "call of 1 KiB, " + name + ", p50", Value: ms(percentile(took, 50)), Unit: "ms", Peer: ms(percentile(host, 50)), PeerIs: "same app, no sandbox", Target: target(name, "<= 1")},
 		figure{Name: "call of 1 KiB, " + name + ", p99", Value: ms(percentile(took, 99)), Unit: "ms", Peer: ms(percentile(host, 99)), PeerIs: "same app, no sandbox"})
+	narrow, err := measureCalls(n, func(input json.RawMessage) error {
+		_, err := sb.Call(ctx, sandbox.CallRequest{App: "bench", Export: "narrow", Input: input})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.add(figure{Name: "call of an export's own process, " + name + ", p50", Value: ms(percentile(narrow, 50)), Unit: "ms", Peer: ms(percentile(took, 50)), PeerIs: "the app's main process", Target: target(name, "<= 1 more")})
 	return b.stream(ctx, name, sb)
 }
 

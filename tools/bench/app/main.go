@@ -22,9 +22,16 @@ type number struct {
 	N uint64 `json:"n"`
 }
 
+func echo(_ context.Context, in text) (text, error) { return in, nil }
+
 func run(ctx context.Context) int {
+	if os.Getenv("BENCH_FORK") != "" {
+		return forked()
+	}
 	app := berth.New("bench")
-	berth.Export(app, "echo", "Returns its input.", func(_ context.Context, in text) (text, error) { return in, nil })
+	berth.Export(app, "echo", "Returns its input.", echo)
+	berth.Export(app, "narrow", "Returns its input, from a process with fewer rights.", echo)
+	berth.Export(app, "hostile", "Takes all that it can get of something.", hostile)
 	berth.Export(app, "tsc", "Returns the time stamp counter.", func(context.Context, struct{}) (number, error) {
 		return number{tsc.Read()}, nil
 	})
