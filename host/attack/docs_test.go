@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,34 +42,6 @@ func TestDocs(t *testing.T) {
 	must(t, err)
 	if !bytes.Equal(have, generated(t)) {
 		t.Error("docs/attacks.md is not what the code and the last results say: make attacks")
-	}
-}
-
-// TestGuestRootTable: every test that the table of guest root names exists.
-func TestGuestRootTable(t *testing.T) {
-	if machinetest.Again() {
-		return
-	}
-	have, err := os.ReadFile(docs)
-	must(t, err)
-	_, table, found := strings.Cut(string(have), "## Guest root")
-	if !found {
-		t.Fatal("docs/attacks.md says nothing about guest root")
-	}
-	named := regexp.MustCompile("`((?:host|init)/[a-z0-9/]+): ((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(table, -1)
-	if len(named) < 20 {
-		t.Errorf("only %d tests are named", len(named))
-	}
-	for _, n := range named {
-		files, err := filepath.Glob("../../" + n[1] + "/*_test.go")
-		must(t, err)
-		if !slices.ContainsFunc(files, func(name string) bool {
-			raw, err := os.ReadFile(name)
-			must(t, err)
-			return bytes.Contains(raw, []byte("func "+n[2]+"("))
-		}) {
-			t.Errorf("there is no test %s in %s", n[2], n[1])
-		}
 	}
 }
 

@@ -281,3 +281,35 @@ func TestNoDescriptorIsLeaked(t *testing.T) {
 		}
 	})
 }
+
+// Every thread of QEMU is under a system call filter and can gain nothing by
+// executing something; the program that started it, the control, is not.
+func TestVMMIsFiltered(t *testing.T) {
+	w := emulated(t)
+	r := w.mustStart(t, nil)
+	must(t, r.callApp("probe", "whoami", obj{}))
+	var threads []string
+	for _, p := range machinetest.Below(t, os.Getpid()) {
+		if strings.Contains(p.Args, "qemu-system") {
+			list, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.PID))
+			must(t, err)
+			threads = append(threads, list...)
+		}
+	}
+	filtered := func(file string) bool {
+		raw, err := os.ReadFile(file)
+		must(t, err)
+		return strings.Contains(string(raw), "\nSeccomp:\t2\n") && strings.Contains(string(raw), "\nNoNewPrivs:\t1\n")
+	}
+	if filtered("/proc/self/status") {
+		t.Fatal("control: this test is under a filter itself")
+	}
+	for _, file := range threads {
+		if !filtered(file) {
+			t.Errorf("%s: no filter", file)
+		}
+	}
+	if len(threads) == 0 {
+		t.Error("QEMU has no thread")
+	}
+}

@@ -1,41 +1,79 @@
 package archtest
 
 import (
-	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-var testName = regexp.MustCompile(`\b((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*)\b`)
+// word is a package that tests of are named, or the name of a test or a script:
+// "init/sandbox: TestAttacks (FS-01, CN), TestTree; host/cli: native/os.txtar".
+var word = regexp.MustCompile(`\b((?:apps|host|init|kernel|rootfs|sdk|tools|release)(?:/[a-z0-9]+)*): |\b((?:Test|Fuzz|Benchmark)[A-Z]\w*)|\b([a-z]+(?:/[a-z]+)*\.txtar)`)
 
-// TestDocumentedTestsExist keeps docs/claims.md from naming a test that is gone.
-func TestDocumentedTestsExist(t *testing.T) {
-	root := filepath.Join("..", "..")
-	_, files, err := scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := map[string]bool{}
-	for _, f := range files {
-		for _, d := range f.syntax.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && f.test {
-				tests[fn.Name.Name] = true
+// missingTests are those that a text names and that are not there.
+func missingTests(root, text string) (missing []string, found int) {
+	for line := range strings.Lines(text) {
+		pkg, source := "", ""
+		for _, m := range word.FindAllStringSubmatch(line, -1) {
+			if m[1] != "" {
+				pkg, source = m[1], testsOf(filepath.Join(root, m[1]))
+				continue
+			}
+			if pkg == "" {
+				continue // of a sentence that has named its package before
+			}
+			there := m[2] != "" && strings.Contains(source, "func "+m[2]+"(")
+			if m[3] != "" {
+				for _, dir := range []string{"", "*"} {
+					all, _ := filepath.Glob(filepath.Join(root, pkg, "testdata", dir, m[3]))
+					there = there || len(all) > 0
+				}
+			}
+			if found++; !there {
+				missing = append(missing, pkg+": "+m[2]+m[3])
 			}
 		}
 	}
-	raw, err := os.ReadFile(filepath.Join(root, "docs", "claims.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := testName.FindAllStringSubmatch(string(raw), -1)
-	if len(named) < 10 {
-		t.Errorf("docs/claims.md names %d tests; has its form changed?", len(named))
-	}
-	for _, m := range named {
-		if !tests[m[1]] {
-			t.Errorf("docs/claims.md names %s, which does not exist", m[1])
+	return missing, found
+}
+
+// testsOf is the text of a folder's tests.
+func testsOf(dir string) string {
+	var b strings.Builder
+	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	for _, name := range files {
+		raw, err := os.ReadFile(name)
+		if err == nil {
+			b.Write(raw)
 		}
+	}
+	return b.String()
+}
+
+// TestClaimsNameTests: every test that a page of docs/ names exists, so that no
+// claim rests on one that is gone.
+func TestClaimsNameTests(t *testing.T) {
+	root := filepath.Join("..", "..")
+	for page, least := range map[string]int{"claims.md": 200, "threat-model.md": 0, "attacks.md": 20, "architecture.md": 0} {
+		raw, err := os.ReadFile(filepath.Join(root, "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing, found := missingTests(root, string(raw))
+		for _, name := range missing {
+			t.Errorf("docs/%s names a test that is not there: %s", page, name)
+		}
+		if found < least {
+			t.Errorf("docs/%s names %d tests, want at least %d", page, found, least)
+		}
+	}
+}
+
+func TestMissingTestsAreFound(t *testing.T) {
+	missing, found := missingTests(filepath.Join("..", ".."), "| tools/archtest: TestArchitecture, TestNowhere; host/cli: native/os.txtar, none.txtar (R) | tools/none: FuzzNothing |")
+	if want := "tools/archtest: TestNowhere, host/cli: none.txtar, tools/none: FuzzNothing"; strings.Join(missing, ", ") != want || found != 5 {
+		t.Errorf("missing %q of %d", missing, found)
 	}
 }

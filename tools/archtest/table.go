@@ -91,4 +91,5 @@ var testExternal = []string{
 	"github.com/elastic/go-seccomp-bpf", "golang.org/x/tools/txtar", "golang.org/x/net/bpf", xsys, erofs, p9, yaml,
 	"gopkg.in/yaml.v3", // a second reader of manifests, to compare with
 	"github.com/cavaliergopher/cpio", "github.com/vishvananda/netlink", landlock,
+	"github.com/spf13/pflag", // of cobra: the flags that a manual must name
 }
