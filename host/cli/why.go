@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +84,7 @@ func why(ctx context.Context, w World, f whyFlags, of string, q explain.Question
 		}
 		fmt.Fprintln(w.Out, escapeControls(raw))
 	} else {
-		fmt.Fprintln(w.Out, visibleLines(strings.Join(s.words(q, a), "\n")))
+		fmt.Fprintln(w.Out, visibleLines(strings.Join(s.words(process, q, a), "\n")))
 	}
 	if !a.Allowed {
 		return &failure{code: ExitDenied, err: fmt.Errorf("")}
@@ -193,8 +194,8 @@ func (s subject) readlink(name string) string {
 	return ""
 }
 
-// words are the lines of an answer.
-func (s subject) words(q explain.Question, a explain.Answer) []string {
+// words are the lines of an answer about a process.
+func (s subject) words(process string, q explain.Question, a explain.Answer) []string {
 	verdict := "not allowed"
 	if a.Allowed {
 		verdict = "allowed"
@@ -208,19 +209,31 @@ func (s subject) words(q explain.Question, a explain.Answer) []string {
 	}
 	switch {
 	case a.Allowed:
-	case a.Fix != "" && s.narrowedAway(q):
+	case a.Fix != "" && s.narrowedAway(process, q):
 		lines = append(lines, "fix: the manifest asks for it, and your grant takes it away: berth approve "+visible(filepath.Dir(s.file)))
 	case a.Fix != "":
-		lines = append(lines, fmt.Sprintf("fix: the owner of this sandbox may add %q to %s and approve it", a.Fix, visible(s.file)))
+		where := visible(s.file)
+		if process != policy.Main {
+			part := fmt.Sprintf("the capabilities of export %q", process)
+			if s.narrowedAway(policy.Main, q) { // the app has it
+				where = part + " in " + where
+			} else {
+				where += ", there and to " + part + ","
+			}
+		}
+		lines = append(lines, fmt.Sprintf("fix: the owner of this sandbox may add %q to %s and approve it", a.Fix, where))
 	default:
 		lines = append(lines, "fix: "+a.Advice)
 	}
 	return lines
 }
 
-// narrowedAway reports whether the manifest as such would allow it.
-func (s subject) narrowedAway(q explain.Question) bool {
-	a, err := explain.Why(s.asked, s.asked.Processes()[0], s.in, q)
+// narrowedAway reports whether the manifest as such would allow it to the process.
+func (s subject) narrowedAway(process string, q explain.Question) bool {
+	if !slices.Contains(s.asked.Processes(), process) {
+		return false
+	}
+	a, err := explain.Why(s.asked, process, s.in, q)
 	return err == nil && a.Allowed
 }
 
