@@ -75,6 +75,9 @@ func (d Denial) String() string {
 
 const noFix = "a filesystem scope may only name /workspace, /context, /tmp, /app"
 
+// pathMax is how long a path can be that the kernel looks at (PATH_MAX), in bytes.
+const pathMax = 4096
+
 // Explain returns the denial behind e, or false when e is an ordinary failure
 // (a missing file, a full disk, a fault of the app), which is not dressed up
 // as one.
@@ -86,6 +89,11 @@ func Explain(c Context, e protocol.Error) (Denial, bool) {
 		return c.invocation(e)
 	case e.Code != protocol.CodeSystem:
 		return Denial{}, false
+	case max(len(e.Path), len(e.NewPath)) > pathMax:
+		return Denial{}, false // the kernel has refused it for its length, if at all
+	}
+	if e.Access != protocol.AccessRead && e.Access != protocol.AccessWrite {
+		e.Access = "" // whatever the app calls it
 	}
 	e = c.about(e)
 	for _, special := range []func(protocol.Error) (Denial, bool){c.network, c.byName, c.besideShares, c.terminal} {

@@ -127,6 +127,7 @@ func TestOrdinaryFailuresAreNoDenials(t *testing.T) {
 		{Code: protocol.CodeDenied, Path: "peer.x\" to the manifest of another app"},
 		{Code: protocol.CodeSystem, Op: "open", Path: "/tmp/x", Errno: "EACCES", App: "peer"}, // under another policy
 		system("open", "/dev/null0", "ENOENT", ""),
+		system("open", "/tmp/"+strings.Repeat("a/", 1<<20), "EACCES", "write"),
 	} {
 		if d, ok := Explain(testContext(), e); ok {
 			t.Errorf("%+v was explained as a denial: %s", e, d)
