@@ -39,8 +39,10 @@ type Machine interface {
 	Describe() string         // with details, for people: "qemu (KVM)", "native (as root)"
 	Profile() sandbox.Profile // which steps the guest must have done
 	Boundary() Boundary
-	ShareSource() string      // SourceP9 or SourceBind
-	ABI(img *image.Image) int // Landlock ABI that the guest must find; 0: at least 4, as found
+	ShareSource() string // SourceP9 or SourceBind
+	// Landlock is what the guest must find: the ABI (0: at least 4, as found), and
+	// the errata that are fixed (bit N-1: erratum N).
+	Landlock(img *image.Image) (abi, errata int)
 	Start(ctx context.Context, c Config) (Instance, error)
 }
 

@@ -371,8 +371,12 @@ func (s *Sandbox) confirm(a *app, e *link.Enforced) error {
 	if booted := s.Booted().ABI; e.ABI != booted || e.ABI < 4 {
 		return fmt.Errorf("the app is under Landlock ABI %d, the guest has %d, at least 4 are required", e.ABI, booted)
 	}
-	if want := s.o.Machine.ABI(s.o.Image); want != 0 && e.ABI != want {
+	want, errata := s.o.Machine.Landlock(s.o.Image)
+	if want != 0 && e.ABI != want {
 		return fmt.Errorf("the app is under Landlock ABI %d, the machine promises %d", e.ABI, want)
+	}
+	if have := s.Booted().Errata; errata&^have != 0 {
+		return fmt.Errorf("the guest's kernel has fixes of Landlock's errata %#x, the machine promises %#x", have, errata)
 	}
 	var missing []string
 	for _, step := range sandbox.Confirmed(s.o.Machine.Profile()) {

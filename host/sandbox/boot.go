@@ -88,9 +88,10 @@ func (s *Sandbox) converse(ctx context.Context) (err error) {
 	s.mu.Unlock()
 	s.tasks.Go(s.acceptStreams)
 	s.tasks.Go(s.readControl)
+	abi, errata := s.o.Machine.Landlock(s.o.Image)
 	boot := link.Boot{
 		UnixNano: time.Now().UnixNano(), Hostname: "berth",
-		ABI: s.o.Machine.ABI(s.o.Image), Shares: s.linkShares(),
+		ABI: abi, Errata: errata, Shares: s.linkShares(),
 	}
 	if err := s.control.Send(link.Control{Boot: &boot}); err != nil {
 		return err

@@ -36,15 +36,15 @@ func (m *fakeMachine) Profile() guest.Profile { return guest.ProfileVM }
 func (m *fakeMachine) Boundary() machine.Boundary {
 	return machine.BoundaryVM
 }
-func (m *fakeMachine) ShareSource() string  { return machine.SourceP9 }
-func (m *fakeMachine) ABI(*image.Image) int { return 11 }
+func (m *fakeMachine) ShareSource() string                         { return machine.SourceP9 }
+func (m *fakeMachine) Landlock(img *image.Image) (abi, errata int) { return 11, img.Index.Errata }
 
 func (m *fakeMachine) Start(ctx context.Context, c machine.Config) (machine.Instance, error) {
 	host, theirs := net.Pipe()
 	i := &fakeInstance{Conn: host, dir: c.Dir, done: make(chan struct{}), kill: make(chan struct{})}
 	go func() {
 		defer close(i.done)
-		m.guest(&fakeGuest{conn: theirs, killed: i.kill})
+		m.guest(&fakeGuest{fixed: 0b111, conn: theirs, killed: i.kill})
 		theirs.Close()
 		runtimedir.Remove(c.Dir.Path)
 	}()
@@ -71,8 +71,12 @@ func (i *fakeInstance) Wait() machine.End {
 	return machine.End{}
 }
 
+// fakeErrata are those whose fix the image of a fake machine promises.
+const fakeErrata = 0b101
+
 // fakeGuest is the guest's side of the link.
 type fakeGuest struct {
+	fixed   int // errata
 	conn    net.Conn
 	killed  chan struct{}
 	session *link.Session
@@ -94,7 +98,7 @@ func (g *fakeGuest) boot() error {
 	if _, err := g.control.Receive(); err != nil {
 		return err
 	}
-	return g.control.Send(link.Control{Booted: &link.Booted{Kernel: "7.3.4", ABI: 11}})
+	return g.control.Send(link.Control{Booted: &link.Booted{Kernel: "7.3.4", ABI: 11, Errata: g.fixed}})
 }
 
 // serve takes code and answers each message of the host until the link ends.
@@ -150,7 +154,7 @@ func startFake(t *testing.T, g func(*fakeGuest)) (*sandbox.Sandbox, error) {
 	rt, err := runtimedir.Open(runtimedir.Search{Path: filepath.Join(t.TempDir(), "run")})
 	must(t, err)
 	s, err := sandbox.Start(t.Context(), sandbox.Options{
-		Machine: &fakeMachine{g}, Image: &image.Image{Index: index.Index{Landlock: 11}}, Runtime: rt, BootTimeout: 5 * time.Second,
+		Machine: &fakeMachine{g}, Image: &image.Image{Index: index.Index{Landlock: 11, Errata: fakeErrata}}, Runtime: rt, BootTimeout: 5 * time.Second,
 		Apps: []sandbox.App{world{}.probe(t, "", func(p *policy.Policy) { p.Exports = []string{"read"} })},
 	})
 	if err == nil {
@@ -168,6 +172,7 @@ func TestUntrueEnforcement(t *testing.T) {
 		want  string
 	}{
 		{"honest", func(*link.Enforced) {}, ""}, // control
+		{"an erratum", nil, "fixes of Landlock's errata 0x1, the machine promises 0x5"},
 		{"another policy", func(e *link.Enforced) { e.PolicySHA256 = strings.Repeat("0", 64) }, "the guest enforces policy sha256 0000"},
 		{"no policy", func(e *link.Enforced) { e.PolicySHA256 = "" }, "the guest enforces policy sha256"},
 		{"a lower ABI", func(e *link.Enforced) { e.ABI = 4 }, "Landlock ABI 4"},
@@ -183,6 +188,9 @@ func TestUntrueEnforcement(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
 			_, err := startFake(t, func(g *fakeGuest) {
+				if c.spoil == nil {
+					g.fixed = 0b001
+				}
 				if g.boot() != nil {
 					return
 				}
@@ -190,7 +198,9 @@ func TestUntrueEnforcement(t *testing.T) {
 					switch {
 					case m.Start != nil:
 						e := enforced(m.Start)
-						c.spoil(e)
+						if c.spoil != nil {
+							c.spoil(e)
+						}
 						return []link.Control{{Enforced: e}}
 					case m.Go != nil:
 						return []link.Control{{Ready: &link.Ready{App: "probe", Announce: announce("read")}}}

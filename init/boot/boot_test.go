@@ -144,6 +144,7 @@ func TestBootConfigurationIsChecked(t *testing.T) {
 		`share "../x": a name has`: func(b *link.Boot) { b.Shares[0].Name = "../x" },
 		`share "w" twice`:          func(b *link.Boot) { b.Shares = append(b.Shares, b.Shares[0]) },
 		"expects Landlock ABI 12":  func(b *link.Boot) { b.ABI = 12 },
+		"errata 0xb, this kernel":  func(b *link.Boot) { b.Errata = 0b1011 },
 		"64 shares, at most 62":    func(b *link.Boot) { b.Shares = make([]link.Share, 64) },
 		`no source "floppy"`:       func(b *link.Boot) { b.Shares[0].Source = "floppy" },
 		`share "w": no path given`: func(b *link.Boot) { b.Shares[0].Source = "bind" },

@@ -77,6 +77,7 @@ func (f *fake) system() *System {
 		Hostname:   func(name string) error { return f.do("hostname " + name) },
 		LoopbackUp: func() error { return f.do("loopback") },
 		Landlock:   func() int { return 11 },
+		Errata:     func() int { return 0b111 },
 		Kernel:     func() string { return "7.3" },
 		MemoryUsed: func() (int64, error) { return 1000, f.do("measure memory") },
 		Emulated:   func() bool { return false },

@@ -38,6 +38,7 @@ func realSystem(profile string, exit func(int)) *System {
 		Hostname:   func(name string) error { return unix.Sethostname([]byte(name)) },
 		LoopbackUp: loopbackUp,
 		Landlock:   landlockABI,
+		Errata:     landlockErrata,
 		Kernel:     kernelRelease,
 		MemoryUsed: memoryUsed,
 
@@ -169,6 +170,16 @@ func loopbackUp() error {
 
 func landlockABI() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+// landlockErrata is the set of errata that this kernel has fixed; one that
+// cannot tell has fixed none.
+func landlockErrata() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_ERRATA)
 	if errno != 0 {
 		return 0
 	}

@@ -51,7 +51,7 @@ func (p *pid1) booted() error {
 	if err != nil {
 		return fmt.Errorf("cannot measure memory: %w", err)
 	}
-	p.send(link.Control{Booted: &link.Booted{Kernel: p.sys.Kernel(), ABI: p.sys.Landlock(), MemoryKiB: used}})
+	p.send(link.Control{Booted: &link.Booted{Kernel: p.sys.Kernel(), ABI: p.sys.Landlock(), Errata: p.sys.Errata(), MemoryKiB: used}})
 	return nil
 }
 

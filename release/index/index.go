@@ -23,7 +23,8 @@ type Index struct {
 	Version   string            `json:"version"`
 	Kernel    Artifact          `json:"kernel"` // ELF vmlinux (x86_64), Image (arm64)
 	Root      Root              `json:"root"`
-	Landlock  int               `json:"landlock_abi"` // what the kernel promises
+	Landlock  int               `json:"landlock_abi"`    // what the kernel promises
+	Errata    int               `json:"landlock_errata"` // bit N-1: that erratum N of Landlock is fixed
 	Apps      []App             `json:"apps"`
 	Toolchain map[string]string `json:"toolchain"`
 }

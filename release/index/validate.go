@@ -17,6 +17,9 @@ const BlockSize = 4096
 const MaxArtifact = 4 << 30
 
 // Architectures that an index may name.
+// maxErrata is a set of as many errata as a kernel can tell.
+const maxErrata = 1<<31 - 1
+
 var arches = []string{"arm64", "x86_64"}
 
 func (i Index) validate() error {
@@ -31,6 +34,8 @@ func (i Index) validate() error {
 		return errors.New("name or version is empty")
 	case i.Landlock < 1:
 		return fmt.Errorf("landlock_abi %d promises nothing", i.Landlock)
+	case i.Errata < 0 || i.Errata > maxErrata:
+		return fmt.Errorf("landlock_errata %d is no set of errata", i.Errata)
 	case i.Apps == nil || i.Toolchain == nil:
 		return errors.New("apps or toolchain is missing")
 	case i.Kernel.File == i.Root.File:

@@ -76,7 +76,7 @@ func writeIndex(o Options, in inputs, built []rootbuild.App, root index.Root, di
 	}
 	i := index.Index{
 		Schema: index.Schema, Kind: o.Kind, Name: o.Recipe.Name, Arch: o.Arch, Version: index.Unreleased,
-		Kernel: in.kernel, Root: root, Landlock: o.Recipe.Landlock, Apps: apps, Toolchain: in.toolchain(o),
+		Kernel: in.kernel, Root: root, Landlock: o.Recipe.Landlock, Errata: o.Recipe.Errata, Apps: apps, Toolchain: in.toolchain(o),
 	}
 	raw, err := i.Encode()
 	if err != nil {

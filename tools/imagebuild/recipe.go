@@ -12,9 +12,10 @@ import (
 // Recipe is what an image is made of, a file of images/.
 type Recipe struct {
 	Name     string   `json:"name"`
-	Arch     []string `json:"arch"`         // for which it can be built
-	Landlock int      `json:"landlock_abi"` // what the kernel promises
-	Apps     []string `json:"apps"`         // first-party apps in the root, folders of apps/
+	Arch     []string `json:"arch"`            // for which it can be built
+	Landlock int      `json:"landlock_abi"`    // what the kernel promises
+	Errata   int      `json:"landlock_errata"` // bit N-1: that erratum N is fixed
+	Apps     []string `json:"apps"`            // first-party apps in the root, folders of apps/
 }
 
 // ReadRecipe reads a recipe strictly.

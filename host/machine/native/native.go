@@ -79,8 +79,8 @@ func (m *Machine) Boundary() machine.Boundary { return machine.BoundaryKernel }
 // ShareSource says that the stub mounts shares.
 func (m *Machine) ShareSource() string { return machine.SourceBind }
 
-// ABI promises nothing: the kernel is the host's.
-func (m *Machine) ABI(*image.Image) int { return 0 }
+// Landlock promises nothing: the kernel is the host's.
+func (m *Machine) Landlock(*image.Image) (abi, errata int) { return 0, 0 }
 
 // Start makes the namespaces and the mount tree and executes /sbin/init.
 func (m *Machine) Start(ctx context.Context, c machine.Config) (machine.Instance, error) {

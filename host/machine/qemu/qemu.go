@@ -65,8 +65,10 @@ func (m *Machine) Boundary() machine.Boundary { return machine.BoundaryVM }
 // ShareSource says that the host serves shares over the link.
 func (m *Machine) ShareSource() string { return machine.SourceP9 }
 
-// ABI is that of the kernel in the image.
-func (m *Machine) ABI(img *image.Image) int { return img.Index.Landlock }
+// Landlock is what the image promises of its kernel.
+func (m *Machine) Landlock(img *image.Image) (abi, errata int) {
+	return img.Index.Landlock, img.Index.Errata
+}
 
 // baseMemory is what kernel, init and code need, in MiB; what apps may use by
 // their limits comes on top.
