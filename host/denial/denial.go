@@ -153,10 +153,18 @@ func (c Context) access(e protocol.Error) Denial {
 		d.Fix = c.fix(e, policy.Write, guest)
 	default:
 		d.By = c.landlock(e)
-		d.Rule = fmt.Sprintf("no %s capability covers %s", wanted(e), quote(path.Dir(guest)))
+		d.Rule = fmt.Sprintf("no %s capability covers %s", wanted(e), quote(around(guest)))
 		d.Fix = c.fix(e, policy.Access(e.Access), guest)
 	}
 	return d
+}
+
+// around is the folder that a place is in; of what lies in the root, itself.
+func around(place string) string {
+	if dir := path.Dir(place); dir != "/" {
+		return dir
+	}
+	return place
 }
 
 // because says why no line allows what a record is about.
@@ -205,7 +213,7 @@ func (c Context) readOnly(e protocol.Error) Denial {
 		d.Fix = "the owner of the folder may replace the link; retrying will not help"
 	default:
 		d.By = "the root filesystem is read-only (EROFS)"
-		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", policy.Write, quote(path.Dir(guest)))
+		d.Rule = fmt.Sprintf("no filesystem:%s capability covers %s", policy.Write, quote(around(guest)))
 		d.Fix = c.add(policy.Write, guest)
 	}
 	return d
