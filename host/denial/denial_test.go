@@ -79,6 +79,8 @@ func TestExplain(t *testing.T) {
 			"rename(2) for writing on /workspace/docs/a", "Landlock", "filesystem:read:/workspace/docs", "filesystem:write:/workspace"},
 		{"a link out of a grant", system("open", "out/link", "EROFS", "write"),
 			"out/link", "symbolic link", "filesystem:write:/workspace/out covers out/link, but not", "the owner of the folder"},
+		{"a folder of the root", system("open", "/tmp", "EACCES", "read"),
+			"open(2) on /tmp (EACCES)", "Landlock", "no filesystem:read capability covers /tmp", `"filesystem:read:/tmp"`},
 		{"a terminal", system("open", "/dev/ptmx", "ENOENT", ""),
 			"open(2) on /dev/ptmx (ENOENT)", "no terminals", "no terminal:attach capability", `"terminal:attach:*"`},
 		{"a call of another app", protocol.Error{Code: protocol.CodeDenied, Path: "notes.add"},
