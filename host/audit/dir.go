@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 )
 
 // dir is the folder of a trail.
@@ -24,15 +25,8 @@ type dir struct {
 
 // Folder returns where the trail of this user is.
 func Folder() (string, error) {
-	base := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := os.UserHomeDir()
-		if err != nil || !filepath.IsAbs(home) {
-			return "", hint.Errorf("set HOME or XDG_STATE_HOME", "cannot find the audit trail: neither HOME nor XDG_STATE_HOME names a folder")
-		}
-		base = filepath.Join(home, ".local/state")
-	}
-	return filepath.Join(base, "berth", "audit"), nil
+	dir, err := userdir.State.Dir()
+	return filepath.Join(dir, "audit"), err
 }
 
 // openDir opens the folder, which it makes if create is set. It is the user's

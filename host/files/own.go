@@ -4,11 +4,11 @@ package files
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 )
 
 // CheckOwn reports why a folder must not be shared for writing: Berth's own
@@ -37,14 +37,9 @@ func CheckOwn(dir string, more ...string) error {
 // ownFolders are where Berth keeps grants and lists, what it remembers, and
 // apps' data.
 func ownFolders() (list []string) {
-	home, err := os.UserHomeDir()
-	for _, f := range []struct{ env, inHome string }{
-		{"XDG_CONFIG_HOME", ".config"}, {"XDG_STATE_HOME", ".local/state"}, {"XDG_DATA_HOME", ".local/share"},
-	} {
-		if dir := os.Getenv(f.env); filepath.IsAbs(dir) {
-			list = append(list, filepath.Join(dir, "berth"))
-		} else if err == nil && filepath.IsAbs(home) {
-			list = append(list, filepath.Join(home, f.inHome, "berth"))
+	for _, kind := range userdir.Kinds() {
+		if dir, err := kind.Dir(); err == nil {
+			list = append(list, dir)
 		}
 	}
 	return list

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,14 +57,7 @@ func PrivateFolder(stateDir, app string) (string, error) {
 
 func dataDir(stateDir string) (string, error) {
 	if stateDir == "" {
-		if x := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(x) {
-			return filepath.Join(x, "berth"), nil
-		}
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", hint.Errorf("set HOME or XDG_DATA_HOME", "cannot find the folder for data: %w", err)
-		}
-		stateDir = filepath.Join(home, ".local", "share", "berth")
+		return userdir.Data.Dir()
 	}
 	abs, err := filepath.Abs(stateDir)
 	if err != nil || strings.ContainsRune(abs, 0) {

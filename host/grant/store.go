@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 	"github.com/berthos/berth/init/policy"
 )
 
@@ -23,24 +24,11 @@ type store struct {
 	lock *os.File
 }
 
-// Dir returns the folder of berth's configuration.
-func Dir() (string, error) {
-	base := os.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := os.UserHomeDir()
-		if err != nil || !filepath.IsAbs(home) {
-			return "", hint.Errorf("set HOME or XDG_CONFIG_HOME", "cannot find the folder of your grants: neither HOME nor XDG_CONFIG_HOME names one")
-		}
-		base = filepath.Join(home, ".config")
-	}
-	return filepath.Join(base, "berth"), nil
-}
-
 // openStore opens the folder of grants, which it makes if create is set; without,
 // a missing one is nil. Nothing on the way below the configuration folder may
 // be a link or belong to another user: who writes there says what apps may do.
 func openStore(create bool) (*store, error) {
-	base, err := Dir()
+	base, err := userdir.Config.Dir()
 	if err != nil {
 		return nil, err
 	}

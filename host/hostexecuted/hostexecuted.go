@@ -17,19 +17,13 @@ import (
 	"github.com/berthos/berth/apps/manifest"
 	"github.com/berthos/berth/host/files"
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 )
 
 // File returns where the user's list is.
 func File() (string, error) {
-	base := os.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := os.UserHomeDir()
-		if err != nil || !filepath.IsAbs(home) {
-			return "", hint.Errorf("set HOME or XDG_CONFIG_HOME", "cannot find your list of names that hosts execute")
-		}
-		base = filepath.Join(home, ".config")
-	}
-	return filepath.Join(base, "berth", "host-executed.yml"), nil
+	dir, err := userdir.Config.Dir()
+	return filepath.Join(dir, "host-executed.yml"), err
 }
 
 // Load returns the names that are protected: the default list of host/files,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthos/berth/host/hint"
+	"github.com/berthos/berth/host/userdir"
 )
 
 // State is the file in which berth remembers what it learned about hosts.
@@ -45,15 +46,11 @@ const (
 // OpenState names the state file below $XDG_STATE_HOME or ~/.local/state. It is
 // made when there is something to remember.
 func OpenState(getenv func(string) string) (*State, error) {
-	dir := getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(dir) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, hint.Errorf("set HOME or XDG_STATE_HOME", "cannot find the state folder: %w", err)
-		}
-		dir = filepath.Join(home, ".local", "state")
+	dir, err := userdir.State.DirFrom(getenv)
+	if err != nil {
+		return nil, err
 	}
-	return &State{path: filepath.Join(dir, "berth", "machines.json")}, nil
+	return &State{path: filepath.Join(dir, "machines.json")}, nil
 }
 
 // read returns what is remembered. A file of somebody else is not believed: it
