@@ -22,17 +22,11 @@ const signEvery = time.Second
 // argument is Arg, and exits with the result.
 func Main() int {
 	signal.Ignore(syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM) // it ends after whom it serves
-	if err := keeper.CloseFrom(fdRecords); err != nil {
+	conn, err := keeper.Inherited(fdRecords)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	f := os.NewFile(fdRecords, "records")
-	conn, err := net.FileConn(f)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
-		return 2
-	}
-	f.Close()
 	if err := serve(conn); err != nil {
 		return 1 // whom it served knows
 	}

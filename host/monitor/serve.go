@@ -42,17 +42,11 @@ const (
 // Main is the whole life of a monitor. The program calls it when its first
 // argument is Arg, and exits with the result.
 func Main(h Hooks) int {
-	if err := keeper.CloseFrom(fdParent); err != nil {
+	conn, err := keeper.Inherited(fdParent)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	f := os.NewFile(fdParent, "parent")
-	conn, err := net.FileConn(f)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "berth starts this command itself; it is not for people")
-		return 2
-	}
-	f.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	s := &server{hooks: h, out: &channel{conn: conn}, in: conn, log: &logFile{now: os.Stderr}, apps: map[string]App{}, ready: make(chan struct{})}

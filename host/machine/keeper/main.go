@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -200,4 +201,19 @@ func DieWithParent() error {
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	return s
+}
+
+// Inherited takes the socket over by which whoever started this program speaks
+// with it, and makes sure that no further program inherits what came along.
+func Inherited(fd int) (net.Conn, error) {
+	if err := CloseFrom(fd); err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "parent")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, errors.New("berth starts this command itself; it is not for people")
+	}
+	return conn, nil
 }
