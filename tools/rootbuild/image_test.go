@@ -43,7 +43,7 @@ func TestCommandsRun(t *testing.T) {
 			args []string
 			want string
 		}{
-			{[]string{"/bin/ls", "/apps"}, "filesystem\n"},
+			{[]string{"/bin/ls", "/apps"}, "attack\nfilesystem\n"},
 			{[]string{"/bin/sh", "-c", "echo a b | wc -w"}, "2\n"},
 			{[]string{"/bin/bb", "cat", "/etc/hostname"}, "berth\n"},
 			{[]string{"/bin/grep", "-c", ":10000:", "/etc/passwd"}, "1\n"},

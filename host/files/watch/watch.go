@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/berthos/berth/host/hint"
@@ -51,7 +52,7 @@ const (
 	maxDepth   = 200
 )
 
-const mask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+const mask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
 // Watcher follows one folder.
 type Watcher struct {
@@ -178,6 +179,10 @@ func (w *Watcher) handle(e event) {
 		return
 	}
 	place := join(dir, e.name)
+	if e.mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
+		w.forget(place, e.mask&unix.IN_ISDIR != 0)
+		return
+	}
 	st, err := w.stat(place)
 	if err != nil { // gone already, or its folder was moved: what it was called is all that is known
 		if w.o.Wanted(place, e.mask&unix.IN_ISDIR != 0) {
@@ -188,6 +193,20 @@ func (w *Watcher) handle(e event) {
 	w.tell(place, st)
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		_ = w.look(context.Background(), place, 0, w.tell)
+	}
+}
+
+// forget makes news of what comes to a place again, whatever its inode: file
+// systems use the number of a removed file for the next.
+func (w *Watcher) forget(place string, dir bool) {
+	delete(w.told, place)
+	if !dir {
+		return
+	}
+	for below := range w.told {
+		if strings.HasPrefix(below, place+"/") {
+			delete(w.told, below)
+		}
 	}
 }
 

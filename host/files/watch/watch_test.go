@@ -111,6 +111,24 @@ func TestMade(t *testing.T) {
 	told("made e/.envrc")
 }
 
+// A file that is made anew is news, also if it has the inode number of the one
+// before.
+func TestMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, ".envrc")
+	_, told := start(t, Options{Root: dir})
+	numbers := map[uint64]bool{}
+	for range 100 {
+		put(t, name)
+		var st unix.Stat_t
+		do(t, unix.Stat(name, &st))
+		numbers[st.Ino] = true
+		told("made .envrc")
+		do(t, os.Remove(name))
+	}
+	t.Logf("%d inode numbers for 100 files", len(numbers))
+}
+
 // A covered place that is another file is the host's doing, and no longer
 // covered; with its folder moved it is the same.
 func TestCovered(t *testing.T) {
