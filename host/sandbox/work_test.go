@@ -44,7 +44,7 @@ func TestWork(t *testing.T) {
 		machinetest.Both(t, workShared(t), func(t *testing.T) {
 			w := newWorld(t, nativeMachine)
 			r := w.startWork(t, workImage(t, worklayer.Node()), 1024)
-			r.work(t, workIn{Dir: "/workspace", Scale: 100, Repo: "/workspace/existing"})
+			r.work(t, workIn{Dir: "/workspace", Scale: 100, Repo: "/workspace/existing", Need: []string{"git-existing", "git", "python", "node", "npm"}})
 			r.work(t, workIn{Dir: "/tmp", Scale: 5, Skip: []string{"npm"}})
 			r.work(t, workIn{Dir: "/scratch", Scale: 5, Skip: []string{"npm"}})
 			r.work(t, workIn{Dir: "/workspace", Names: []string{"limits"}})
@@ -56,8 +56,8 @@ func TestWork(t *testing.T) {
 	t.Run("qemu", func(t *testing.T) {
 		w := emulated(t)
 		r := w.startWork(t, workImage(t, worklayer.Posix()), 512)
-		r.work(t, workIn{Dir: "/scratch", Scale: 0, Skip: []string{"git-large"}})
-		r.work(t, workIn{Dir: "/workspace", Scale: 0, Repo: "/workspace/existing", Skip: []string{"git", "git-large", "python", "sqlite", "shell", "c-static", "c-musl", "c-dynamic"}})
+		r.work(t, workIn{Dir: "/scratch", Scale: 0, Skip: []string{"git-large"}, Need: []string{"git", "python"}})
+		r.work(t, workIn{Dir: "/workspace", Scale: 0, Repo: "/workspace/existing", Skip: []string{"git", "git-large", "python", "sqlite", "shell", "c-static", "c-musl", "c-dynamic"}, Need: []string{"git-existing"}})
 		r.noDenials(t)
 		r.work(t, workIn{Dir: "/workspace", Names: []string{"limits"}})
 	})
@@ -86,7 +86,7 @@ func TestWorkManyTimes(t *testing.T) {
 		t.Run(fmt.Sprint("from", done), func(t *testing.T) {
 			r := w.startWork(t, image, 1024)
 			for range min(eachSandbox, runs-done) {
-				in := workIn{Dir: []string{"/workspace", "/scratch", "/tmp"}[done%3], Skip: []string{"npm"}}
+				in := workIn{Dir: []string{"/workspace", "/scratch", "/tmp"}[done%3], Repo: "/workspace/existing", Skip: []string{"npm"}, Need: []string{"git-existing", "git"}}
 				if done%5 > 0 { // what starts slowly, less often
 					in.Skip = append(in.Skip, "node", "python")
 				}
@@ -105,6 +105,7 @@ type workIn struct {
 	Scale int      `json:"scale"`
 	Repo  string   `json:"repo,omitempty"`
 	Unix  bool     `json:"unix"`
+	Need  []string `json:"-"` // must be among what was done
 }
 
 type workOut struct {
@@ -157,7 +158,7 @@ type working struct {
 	begin time.Time
 }
 
-func (w world) startWork(t testing.TB, image []byte, memory int) working {
+func (w world) startWork(t testing.TB, image []byte, memory int, edits ...func(*sandbox.Options)) working {
 	t.Helper()
 	p := policy.Policy{
 		Schema: policy.Schema, App: "work", Version: "1.0.0", Code: "sha256:" + policy.Digest(image), Argv: []string{"/app/workapp"},
@@ -174,6 +175,9 @@ func (w world) startWork(t testing.TB, image []byte, memory int) working {
 	r.running = w.mustStart(t, func(o *sandbox.Options) {
 		o.Apps = []sandbox.App{{Policy: raw, Image: image}}
 		existing(t, filepath.Join(o.Shares[0].HostDir, "existing"))
+		for _, edit := range edits {
+			edit(o)
+		}
 	})
 	return r
 }
@@ -213,11 +217,17 @@ func (r working) work(t testing.TB, in workIn) int {
 	}
 	var out workOut
 	must(t, json.Unmarshal(answer, &out))
-	var times []string
+	var times, done []string
 	for _, result := range out.Results {
+		done = append(done, result.Name)
 		times = append(times, fmt.Sprintf("%s %d", result.Name, result.Millis))
 		if result.Error != "" {
 			t.Errorf("%s in %s: %s", result.Name, in.Dir, result.Error)
+		}
+	}
+	for _, name := range in.Need {
+		if !slices.Contains(done, name) {
+			t.Errorf("%s in %s: not done", name, in.Dir)
 		}
 	}
 	if len(out.Results) < 20 && len(in.Names) != len(out.Results) {

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -106,7 +107,12 @@ func work(ctx context.Context, in workIn) (out workOut, err error) {
 		berth.Progress(ctx, float64(len(out.Results)), 0, p.name)
 		begin := time.Now()
 		r := result{Name: p.name}
-		if err := attempt(p, &world{Context: ctx, dir: dir, repo: in.Repo, scale: in.Scale, unix: in.Unix}); err != nil {
+		if err := attempt(p, &world{Context: ctx, dir: dir, repo: in.Repo, scale: in.Scale, unix: in.Unix}); errors.Is(err, errNotHere) {
+			if err := os.RemoveAll(dir); err != nil {
+				return out, err
+			}
+			continue
+		} else if err != nil {
 			r.Error = err.Error()
 		} else if err := os.RemoveAll(dir); err != nil {
 			r.Error = "cannot clean up: " + err.Error()
@@ -116,6 +122,10 @@ func work(ctx context.Context, in workIn) (out workOut, err error) {
 	}
 	return out, nil
 }
+
+// errNotHere is of a piece whose program or folder this app was not given: it
+// was not done, and is not in the results.
+var errNotHere = errors.New("what it works with is not here")
 
 // within is how long a piece may take, in an emulated machine too. What waits
 // for ever was refused something it waits for.

@@ -181,7 +181,7 @@ func git(w *world) error {
 // commands from (.git/config, .git/hooks) can not be changed.
 func gitExisting(w *world) error {
 	if w.repo == "" {
-		return nil
+		return errNotHere
 	}
 	in := w.runner(w.repo)
 	name := filepath.Join(w.repo, "by-the-app.txt")
@@ -276,7 +276,7 @@ func python(w *world) error {
 
 func node(w *world) error {
 	if !there("node") {
-		return nil
+		return errNotHere
 	}
 	if err := write(w.path("work.js"), nodeScript); err != nil {
 		return err
@@ -287,7 +287,7 @@ func node(w *world) error {
 // npm packs and installs packages that are folders, archives and links.
 func npm(w *world) error {
 	if !there("npm") {
-		return nil
+		return errNotHere
 	}
 	for name, content := range map[string]string{
 		"lib/package.json":    `{"name":"lib","version":"1.2.3","main":"index.js","bin":{"lib-tool":"tool.js"},"dependencies":{"leaf":"file:../leaf"}}`,
