@@ -111,22 +111,36 @@ func TestMade(t *testing.T) {
 	told("made e/.envrc")
 }
 
-// A file that is made anew is news, also if it has the inode number of the one
-// before.
+// What is made again is told again: file systems give a new file the number of
+// one that was deleted, also where its folder was moved in between.
 func TestMadeAgain(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, ".envrc")
-	_, told := start(t, Options{Root: dir})
-	numbers := map[uint64]bool{}
-	for range 100 {
-		put(t, name)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	number := func(name string) uint64 {
 		var st unix.Stat_t
-		do(t, unix.Stat(name, &st))
-		numbers[st.Ino] = true
-		told("made .envrc")
-		do(t, os.Remove(name))
+		do(t, unix.Lstat(in(name), &st))
+		return st.Ino
 	}
-	t.Logf("%d inode numbers for 100 files", len(numbers))
+	_, told := start(t, Options{Root: dir})
+	reused := 0
+	for range 50 {
+		put(t, in("d/.envrc"))
+		told("made d/.envrc")
+		first := number("d/.envrc")
+		do(t, os.Remove(in("d/.envrc")))
+		put(t, in("d/.envrc"))
+		told("made d/.envrc")
+		do(t, os.Rename(in("d"), in("e")))
+		told("made e/.envrc")
+		do(t, os.Mkdir(in("d"), 0o755), os.Remove(in("e/.envrc")))
+		put(t, in("d/.envrc"))
+		told("made d/.envrc")
+		if number("d/.envrc") == first {
+			reused++
+		}
+		do(t, os.RemoveAll(in("d")), os.RemoveAll(in("e")))
+	}
+	t.Logf("%d of 50 had a number again", reused)
 }
 
 // A covered place that is another file is the host's doing, and no longer
