@@ -81,8 +81,11 @@ func (r *running) bomb(kind, path string, most int) bombed {
 	}})
 	if err != nil {
 		by := ""
-		if strings.Contains(err.Error(), "out of memory: its limit is") {
+		switch {
+		case strings.Contains(err.Error(), "out of memory: its limit is"):
 			by = killed
+		case strings.Contains(err.Error(), "out of processes: its limit is"):
+			by = "EAGAIN" // Go's runtime was refused a thread before the bomb was
 		}
 		return bombed{int(last.Load()), by, err}
 	}

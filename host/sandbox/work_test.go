@@ -158,7 +158,7 @@ type working struct {
 	begin time.Time
 }
 
-func (w world) startWork(t testing.TB, image []byte, memory int, edits ...func(*sandbox.Options)) working {
+func (w world) startWork(t testing.TB, image []byte, memory int) working {
 	t.Helper()
 	p := policy.Policy{
 		Schema: policy.Schema, App: "work", Version: "1.0.0", Code: "sha256:" + policy.Digest(image), Argv: []string{"/app/workapp"},
@@ -175,9 +175,6 @@ func (w world) startWork(t testing.TB, image []byte, memory int, edits ...func(*
 	r.running = w.mustStart(t, func(o *sandbox.Options) {
 		o.Apps = []sandbox.App{{Policy: raw, Image: image}}
 		existing(t, filepath.Join(o.Shares[0].HostDir, "existing"))
-		for _, edit := range edits {
-			edit(o)
-		}
 	})
 	return r
 }
