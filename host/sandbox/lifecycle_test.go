@@ -194,6 +194,7 @@ func TestPendingCallLearnsWhatDied(t *testing.T) {
 				machinetest.Named(t, procs, prefix).Kill(t, unix.SIGKILL)
 				contains(t, <-pending, sandbox.ErrEnded.Error(), c.want)
 				machinetest.AwaitGone(t, procs)
+				<-r.Done() // its processes are gone a moment before
 				contains(t, r.Err(), c.want)
 				_, err := r.call("whoami", obj{})
 				contains(t, err, c.want)
